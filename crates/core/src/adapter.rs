@@ -1,0 +1,50 @@
+//! What a new transport implements.
+
+use std::{fmt::Debug, sync::Arc};
+
+use crate::{
+    AnswerRule, Clock, ConfigError, EndpointName, Receiver, Secrets, Sender, Settings, State,
+};
+
+/// JSON Schema of an adapter's own table: for editors and the generated reference.
+pub type Schema = schemars::Schema;
+
+/// One transport. Building a sender or receiver opens no connection, so that a configuration can be
+/// checked offline.
+pub trait Adapter: Debug + Send + Sync {
+    /// The name of its table in the configuration: `[destination.x.rest]`.
+    fn name(&self) -> &'static str;
+    /// What its table may hold in a destination.
+    fn sender_schema(&self) -> Schema;
+    /// What its table may hold in a source.
+    fn receiver_schema(&self) -> Schema;
+    /// The sending side of one destination.
+    ///
+    /// # Errors
+    /// All faults found in the settings.
+    fn sender(&self, context: Context) -> Result<Box<dyn Sender>, Vec<ConfigError>>;
+    /// The receiving side of one source.
+    ///
+    /// # Errors
+    /// All faults found in the settings.
+    fn receiver(&self, context: Context) -> Result<Box<dyn Receiver>, Vec<ConfigError>>;
+}
+
+/// What an adapter is given to build one source or destination.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// Whom it serves.
+    pub name: EndpointName,
+    /// Its own table.
+    pub settings: Settings,
+    /// Where its secrets are.
+    pub secrets: Arc<dyn Secrets>,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Its small durable values.
+    pub state: Arc<dyn State>,
+    /// What to make of an answer.
+    pub answer: Arc<dyn AnswerRule>,
+    /// The largest body it may take or send, in bytes.
+    pub body_bytes_max: usize,
+}

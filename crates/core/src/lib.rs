@@ -1,0 +1,47 @@
+//! The words and the traits of Pabal. Pure: it names no transport, no database and no file format,
+//! opens nothing and spawns nothing.
+//!
+//! Read in this order: [`Message`] is what moves; [`Sender`] is anything that takes responsibility
+//! for messages, the hub's own inbox included; [`Receiver`] brings them; [`Adapter`] makes both for
+//! one transport; [`Store`] remembers and alone decides what may go out next.
+
+mod adapter;
+mod by_key;
+mod clock;
+mod identity;
+mod limits;
+mod message;
+mod name;
+mod operate;
+mod policy;
+mod rules;
+mod secret;
+mod sender;
+mod settings;
+mod state;
+mod store;
+mod text;
+mod verdict;
+
+pub use adapter::{Adapter, Context, Schema};
+pub use by_key::by_key;
+pub use clock::{Clock, ManualClock, Stop, SystemClock};
+pub use identity::{Fingerprint, MessageId, slot};
+pub use limits::*;
+pub use message::{Arrival, Body, BodyReference, Headers, Message, Origin};
+pub use name::{EndpointName, NameError};
+pub use operate::*;
+pub use policy::{BreakerPolicy, OnDead, Order, RetryPolicy, TypePattern};
+pub use rules::{AnswerRule, Judgement, Predicate, Reader, View, Writer, Written};
+pub use secret::{Secret, SecretReference, Secrets};
+pub use sender::{Limits, ReceiveError, Receiver, Sender};
+pub use settings::{ConfigError, Settings};
+pub use state::{State, StateConflict, StateValue, StateWrite};
+pub use store::*;
+pub use text::shorten;
+pub use verdict::{Answer, Cause, Reason, Receipt, SendError, Verdict};
+
+/// Re-exported, so that an adapter and the core cannot disagree on the type of a body.
+pub use bytes::Bytes;
+/// Re-exported, so that an adapter and the core cannot disagree on the type of an instant.
+pub use jiff::Timestamp;

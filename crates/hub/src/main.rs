@@ -1,0 +1,4 @@
+//! placeholder
+
+/// placeholder
+fn main() {}
