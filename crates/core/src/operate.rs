@@ -60,6 +60,19 @@ pub enum DeadKind {
     Routing,
 }
 
+/// What waits behind a dead delivery until an operator decides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Holds {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The messages of its key at this destination.
+    Key,
+    /// All messages of this destination.
+    Destination,
+}
+
 /// One dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
@@ -87,8 +100,8 @@ pub struct DeadLetter {
     pub detail: Option<String>,
     /// How often the delivery was replayed.
     pub round: u32,
-    /// Whether the messages of its key wait for an operator's decision.
-    pub holds: bool,
+    /// What waits behind it for an operator's decision.
+    pub holds: Holds,
     /// Since when.
     pub at: Timestamp,
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Answer, Cause, DeadLetter, DeadLetterGroup, DeadLetterQuery, DeadReason, EndpointCounts,
-    EndpointName, Fingerprint, LinkChange, LinkState, Message, MessageId, MessageQuery,
+    EndpointName, Fingerprint, Holds, LinkChange, LinkState, Message, MessageId, MessageQuery,
     MessageStory, MessageSummary, OperatorAct, StateConflict, StateValue, Written,
 };
 
@@ -346,8 +346,8 @@ pub enum Fate {
         reason: DeadReason,
         /// What happened.
         cause: Cause,
-        /// Whether its key is held.
-        holds: bool,
+        /// What it holds.
+        holds: Holds,
         /// To be sent on a replay, byte for byte.
         pin: Option<Written>,
     },
