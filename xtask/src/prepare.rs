@@ -1,0 +1,133 @@
+//! Installs what the tests need and the machine lacks: Debian packages, and a Python environment
+//! of its own under the target directory. Quick when all is there.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{root, run, succeeds, target_directory};
+
+/// A program of the system, how to see that it is there, and the Debian package that has it.
+struct Tool {
+    program: &'static str,
+    check: &'static [&'static str],
+    package: &'static str,
+    needed_for: &'static str,
+}
+
+const TOOLS: [Tool; 3] = [
+    Tool {
+        program: "curl",
+        check: &["--version"],
+        package: "curl",
+        needed_for: "a client that no one here wrote",
+    },
+    Tool {
+        program: "python3",
+        check: &["-c", "import venv, ensurepip"],
+        package: "python3-venv",
+        needed_for: "the CloudEvents and Standard Webhooks libraries",
+    },
+    Tool {
+        program: "systemd-analyze",
+        check: &["--version"],
+        package: "systemd",
+        needed_for: "checking the unit in deploy/systemd",
+    },
+];
+
+/// Installs what is missing; the Python interpreter of the tests.
+pub(crate) fn run_all() -> Result<PathBuf> {
+    install_tools()?;
+    python()
+}
+
+fn install_tools() -> Result<()> {
+    let missing: Vec<&Tool> = TOOLS
+        .iter()
+        .filter(|tool| !succeeds(tool.program, tool.check))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    let by_hand = format!("apt-get install {}", packages.join(" "));
+    for tool in &missing {
+        eprintln!("missing: {} ({})", tool.program, tool.needed_for);
+    }
+    if !succeeds("apt-get", &["--version"]) {
+        bail!("this machine has no apt-get: install the above by its own means, then run again");
+    }
+    let rights: &[&str] = if succeeds("sh", &["-c", "[ \"$(id -u)\" = 0 ]"]) {
+        &[]
+    } else if succeeds("sudo", &["-n", "true"]) {
+        &["sudo"]
+    } else {
+        bail!("installing needs root: run `sudo {by_hand}`, then run again");
+    };
+    let apt = |arguments: &[&str]| {
+        let mut words = rights.to_vec();
+        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+        words.extend(arguments);
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
+        run(command)
+    };
+    let mut install = vec!["install", "--yes", "--no-install-recommends"];
+    install.extend(&packages);
+    apt(&["update"])
+        .and_then(|()| apt(&install))
+        .with_context(|| {
+            format!("the tests need these packages: run `{by_hand}` by hand and see why it fails")
+        })?;
+    for tool in missing {
+        if !succeeds(tool.program, tool.check) {
+            bail!(
+                "{} is installed, but `{} {}` still fails: another {} may come first in PATH",
+                tool.package,
+                tool.program,
+                tool.check.join(" "),
+                tool.program,
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A virtual environment with exactly what `tests/python/requirements.txt` pins.
+fn python() -> Result<PathBuf> {
+    let environment = target_directory()?.join("python");
+    let interpreter = environment.join("bin/python");
+    let requirements = root().join("tests/python/requirements.txt");
+    let wanted = fs::read_to_string(&requirements)
+        .with_context(|| format!("{} cannot be read", requirements.display()))?;
+    // Written last, so that an install that was cut off is done again.
+    let stamp = environment.join("installed.txt");
+    if is_there(&stamp, &wanted) && succeeds(&interpreter, &["--version"]) {
+        return Ok(interpreter);
+    }
+    let mut create = Command::new("python3");
+    create
+        .args(["-m", "venv", "--clear"])
+        .arg(&environment)
+        .current_dir(root());
+    run(create)?;
+    let mut install = Command::new(&interpreter);
+    install
+        .args(["-m", "pip", "install", "--quiet", "--no-input"])
+        .args(["--disable-pip-version-check", "--requirement"])
+        .arg(&requirements);
+    run(install).context(
+        "the tests need these Python packages from PyPI: check the network or set PIP_INDEX_URL",
+    )?;
+    fs::write(&stamp, wanted).with_context(|| format!("{} cannot be written", stamp.display()))?;
+    Ok(interpreter)
+}
+
+fn is_there(stamp: &Path, wanted: &str) -> bool {
+    fs::read_to_string(stamp).is_ok_and(|installed| installed == wanted)
+}
