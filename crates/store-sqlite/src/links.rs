@@ -1,0 +1,285 @@
+//! Link states, adapters' values, requests, counts and the operators' log.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use pabal_core::{
+    EndpointCounts, EndpointName, LinkChange, LinkState, OperatorAct, Paused, Request,
+    StateConflict, StateValue, StoreError, Tripped,
+};
+use sqlx::SqliteConnection;
+
+use crate::{
+    SqliteStore, execute,
+    rows::{Columns, from_json, json, micros},
+};
+
+/// Requests are for holders that run; one that starts reads the tables.
+const REQUESTS_KEPT: Duration = Duration::from_secs(3600);
+const REQUESTS_MAX: i64 = 1000;
+
+pub(crate) async fn link_states(store: &SqliteStore) -> Result<Vec<LinkState>, StoreError> {
+    let query = sqlx::query(
+        "SELECT endpoint, paused_by, paused_why, paused_at, tripped_cause, tripped_at, probes \
+         FROM link_state ORDER BY endpoint",
+    );
+    let rows = store.fetch(query).await?;
+    rows.iter()
+        .map(|row| {
+            let mut row = Columns::of(row);
+            let endpoint = row.endpoint()?;
+            let (by, why) = (row.next::<Option<String>>()?, row.next()?);
+            let at = row.optional_time()?;
+            let paused = by.zip(at).map(|(by, at)| Paused { by, why, at });
+            let cause = row.next::<Option<String>>()?;
+            let at = row.optional_time()?;
+            let probes = row.next::<Option<i64>>()?.unwrap_or_default();
+            let tripped = cause.zip(at).map(|(cause, at)| Tripped {
+                cause,
+                at,
+                probes: u32::try_from(probes).unwrap_or(u32::MAX),
+            });
+            Ok(LinkState {
+                endpoint,
+                paused,
+                tripped,
+            })
+        })
+        .collect()
+}
+
+pub(crate) async fn set_link_state(
+    connection: &mut SqliteConnection,
+    endpoint: &EndpointName,
+    change: &LinkChange,
+    act: Option<&OperatorAct>,
+    now: i64,
+) -> Result<(), StoreError> {
+    let since = |at: Timestamp| at.as_microsecond();
+    let query = match change {
+        LinkChange::Paused(paused) => sqlx::query(
+            "INSERT INTO link_state (endpoint, paused_by, paused_why, paused_at) \
+             VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET paused_by = excluded.paused_by, \
+             paused_why = excluded.paused_why, paused_at = excluded.paused_at",
+        )
+        .bind(endpoint.as_str())
+        .bind(paused.as_ref().map(|it| it.by.as_str()))
+        .bind(paused.as_ref().and_then(|it| it.why.as_deref()))
+        .bind(paused.as_ref().map(|it| since(it.at))),
+        LinkChange::Tripped(tripped) => sqlx::query(
+            "INSERT INTO link_state (endpoint, tripped_cause, tripped_at, probes) \
+             VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET \
+             tripped_cause = excluded.tripped_cause, tripped_at = excluded.tripped_at, \
+             probes = excluded.probes",
+        )
+        .bind(endpoint.as_str())
+        .bind(tripped.as_ref().map(|it| it.cause.as_str()))
+        .bind(tripped.as_ref().map(|it| since(it.at)))
+        .bind(tripped.as_ref().map(|it| i64::from(it.probes))),
+    };
+    execute(connection, query).await?;
+    let query = sqlx::query(
+        "DELETE FROM link_state WHERE endpoint = ? AND paused_by IS NULL AND tripped_cause IS NULL",
+    )
+    .bind(endpoint.as_str());
+    execute(connection, query).await?;
+    if let Some(act) = act {
+        note(connection, act, now).await?;
+    }
+    post(connection, &Request::Link(endpoint.clone()), now).await
+}
+
+/// Appends to the operators' log.
+pub(crate) async fn note(
+    connection: &mut SqliteConnection,
+    act: &OperatorAct,
+    now: i64,
+) -> Result<(), StoreError> {
+    let query =
+        sqlx::query("INSERT INTO operator_log (at, by, verb, subject, why) VALUES (?, ?, ?, ?, ?)")
+            .bind(now)
+            .bind(act.by.as_str())
+            .bind(act.verb.as_str())
+            .bind(act.subject.as_str())
+            .bind(act.why.as_deref());
+    execute(connection, query).await.map(drop)
+}
+
+/// Tells the holders of lanes what their tail read cannot see.
+pub(crate) async fn post(
+    connection: &mut SqliteConnection,
+    request: &Request,
+    now: i64,
+) -> Result<(), StoreError> {
+    let query = sqlx::query(
+        "DELETE FROM request WHERE id IN \
+        (SELECT id FROM request WHERE at < ? ORDER BY id LIMIT 1000)",
+    )
+    .bind(now.saturating_sub(micros(REQUESTS_KEPT)));
+    execute(connection, query).await?;
+    let query = sqlx::query("INSERT INTO request (at, body) VALUES (?, ?)")
+        .bind(now)
+        .bind(json(request));
+    execute(connection, query).await.map(drop)
+}
+
+pub(crate) async fn requests(
+    store: &SqliteStore,
+    after: i64,
+) -> Result<Vec<(i64, Request)>, StoreError> {
+    let query = sqlx::query("SELECT id, body FROM request WHERE id > ? ORDER BY id LIMIT ?")
+        .bind(after)
+        .bind(REQUESTS_MAX);
+    let rows = store.fetch(query).await?;
+    rows.iter()
+        .map(|row| {
+            let mut row = Columns::of(row);
+            Ok((row.next()?, from_json("request", row.next()?)?))
+        })
+        .collect()
+}
+
+pub(crate) async fn state(
+    store: &SqliteStore,
+    endpoint: &EndpointName,
+    name: &str,
+) -> Result<Option<StateValue>, StoreError> {
+    let query =
+        sqlx::query("SELECT revision, value FROM adapter_state WHERE endpoint = ? AND name = ?")
+            .bind(endpoint.as_str())
+            .bind(name);
+    match store.fetch(query).await?.first() {
+        Some(row) => {
+            let mut row = Columns::of(row);
+            Ok(Some(StateValue {
+                revision: row.next()?,
+                value: row.next::<Vec<u8>>()?.into(),
+            }))
+        }
+        None => Ok(None),
+    }
+}
+
+pub(crate) async fn set_state(
+    connection: &mut SqliteConnection,
+    endpoint: &EndpointName,
+    name: &str,
+    revision: i64,
+    value: &[u8],
+) -> Result<Result<(), StateConflict>, StoreError> {
+    let query = if revision == 0 {
+        sqlx::query(
+            "INSERT INTO adapter_state (value, endpoint, name, revision) VALUES (?, ?, ?, 1) \
+             ON CONFLICT DO NOTHING",
+        )
+        .bind(value)
+        .bind(endpoint.as_str())
+        .bind(name)
+    } else {
+        sqlx::query(
+            "UPDATE adapter_state SET value = ?, revision = revision + 1 \
+             WHERE endpoint = ? AND name = ? AND revision = ?",
+        )
+        .bind(value)
+        .bind(endpoint.as_str())
+        .bind(name)
+        .bind(revision)
+    };
+    Ok(match execute(connection, query).await? {
+        1 => Ok(()),
+        _ => Err(StateConflict),
+    })
+}
+
+pub(crate) async fn unrouted(store: &SqliteStore) -> Result<u64, StoreError> {
+    let rows = store
+        .fetch(sqlx::query("SELECT count(*) FROM unrouted"))
+        .await?;
+    match rows.first() {
+        Some(row) => Columns::of(row).count(),
+        None => Ok(0),
+    }
+}
+
+/// A key is held from its lowest holding dead letter on; a dead letter that holds its destination
+/// holds all of it.
+const HELD_KEYS: &str = "SELECT endpoint, key, slot, min(number) AS number FROM dead_letter \
+    WHERE holds = 'key' AND key IS NOT NULL GROUP BY endpoint, key";
+
+pub(crate) async fn counts(store: &SqliteStore) -> Result<Vec<EndpointCounts>, StoreError> {
+    let mut counts = BTreeMap::new();
+    each(
+        store,
+        "SELECT destination, count(*) FROM outbox GROUP BY destination",
+        &mut counts,
+        |count, row| {
+            count.waiting = row.count()?;
+            Ok(())
+        },
+    )
+    .await?;
+    each(
+        store,
+        "SELECT endpoint, count(*) FROM dead_letter WHERE superseded IS NULL \
+        GROUP BY endpoint",
+        &mut counts,
+        |count, row| {
+            count.dead = row.count()?;
+            Ok(())
+        },
+    )
+    .await?;
+    let held = format!(
+        "SELECT h.endpoint, count(*), sum((SELECT count(*) FROM outbox o \
+         WHERE o.destination = h.endpoint AND o.slot = h.slot AND o.key = h.key \
+         AND o.number > h.number)) FROM ({HELD_KEYS}) h GROUP BY h.endpoint"
+    );
+    each(store, &held, &mut counts, |count, row| {
+        count.keys_held = row.count()?;
+        count.held = row.count()?;
+        Ok(())
+    })
+    .await?;
+    let whole = "SELECT DISTINCT endpoint FROM dead_letter WHERE holds = 'destination'";
+    each(store, whole, &mut counts, |count, _| {
+        count.held = count.waiting;
+        Ok(())
+    })
+    .await?;
+    // The lowest number that nothing holds is the oldest; found without counting the rest.
+    let oldest = "SELECT d.destination, (SELECT o.accepted FROM outbox o \
+        WHERE o.destination = d.destination AND NOT EXISTS (SELECT 1 FROM dead_letter l \
+        WHERE l.holds <> 'nothing' AND l.endpoint = o.destination AND (l.holds = 'destination' \
+        OR (l.key = o.key AND l.number < o.number))) ORDER BY o.number LIMIT 1) \
+        FROM (SELECT DISTINCT destination FROM outbox) d";
+    each(store, oldest, &mut counts, |count, row| {
+        count.oldest = row.optional_time()?;
+        Ok(())
+    })
+    .await?;
+    Ok(counts.into_values().collect())
+}
+
+/// Runs a statement whose first column is an endpoint, and puts each row with its counts.
+async fn each(
+    store: &SqliteStore,
+    sql: &str,
+    counts: &mut BTreeMap<EndpointName, EndpointCounts>,
+    put: impl Fn(&mut EndpointCounts, &mut Columns<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let query = sqlx::query(sqlx::AssertSqlSafe(sql.to_owned()));
+    for row in store.fetch(query).await? {
+        let mut row = Columns::of(&row);
+        let endpoint = row.endpoint()?;
+        let count = counts.entry(endpoint.clone()).or_insert(EndpointCounts {
+            endpoint,
+            waiting: 0,
+            held: 0,
+            keys_held: 0,
+            oldest: None,
+            dead: 0,
+        });
+        put(count, &mut row)?;
+    }
+    Ok(())
+}
