@@ -1,0 +1,270 @@
+//! The live routes, and the handler behind `POST /in/{partner}/{source}`.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::SocketAddr,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{ConnectInfo, Path, Request, State, rejection::PathRejection},
+    http::{HeaderMap, HeaderValue, Response, StatusCode, header},
+    routing::post,
+};
+use http_body_util::BodyExt as _;
+use pabal_core::{Bytes, EndpointName, Message, Reason, Receipt, SendError, Sender, Verdict};
+
+use crate::{
+    incoming::{Form, unambiguous, unauthorized},
+    peer::{caller, within},
+    problem::Problem,
+    receiver::Route,
+};
+
+/// The names in a client certificate that the listener has checked: common name and alternative
+/// names. The listener inserts it as an extension of every request of that connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PeerCertificate {
+    /// In no particular order.
+    pub names: Vec<String>,
+}
+
+/// The way in for partners: the routes of all sources that run. Cheap to clone; all clones are one.
+///
+/// A source is known from when its receiver is built until it is dropped. While it does not run,
+/// callers are asked to come back (503), so that a pause or reload is no reason for a partner to
+/// give a message up; a source nobody knows is a 404.
+#[derive(Clone, Default)]
+pub struct Ingress(Arc<RwLock<HashMap<EndpointName, Vec<Arc<Route>>>>>);
+
+impl fmt::Debug for Ingress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let routes = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        f.debug_set().entries(routes.keys()).finish()
+    }
+}
+
+impl Ingress {
+    /// One without routes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Serves `POST /in/{partner}/{source}`, and every refusal under `/in` as a problem document.
+    ///
+    /// The listener should insert [`axum::extract::ConnectInfo`] with the peer's [`SocketAddr`]
+    /// (without it a source with `allow` takes nobody) and, with TLS, [`PeerCertificate`]. It must
+    /// set no body limit and no time limit of its own below this path.
+    pub fn router(&self) -> Router {
+        let inner = Router::new()
+            .route("/{partner}/{source}", post(hand_over).fallback(not_allowed))
+            .fallback(async || Problem::not_found().response())
+            .with_state(self.clone());
+        Router::new().nest("/in", inner)
+    }
+
+    pub(crate) fn add(&self, route: Arc<Route>) {
+        let mut routes = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        routes
+            .entry(route.context.name.clone())
+            .or_default()
+            .push(route);
+    }
+
+    pub(crate) fn remove(&self, route: &Arc<Route>) {
+        let mut routes = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = routes.get_mut(&route.context.name) {
+            known.retain(|other| !Arc::ptr_eq(other, route));
+            if known.is_empty() {
+                routes.remove(&route.context.name);
+            }
+        }
+    }
+
+    /// During a reload two receivers of one source may live: the one that runs answers.
+    fn find(&self, partner: &str, source: &str) -> Option<Arc<Route>> {
+        let name = EndpointName::new(partner, source).ok()?;
+        let routes = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let known = routes.get(&name)?;
+        known
+            .iter()
+            .rev()
+            .find(|route| route.is_open())
+            .or(known.last())
+            .cloned()
+    }
+}
+
+async fn not_allowed() -> Response<Body> {
+    let title = "Messages are handed over by POST";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", title)
+        .header(header::ALLOW, HeaderValue::from_static("POST"))
+        .response()
+}
+
+async fn hand_over(
+    State(ingress): State<Ingress>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    request: Request,
+) -> Response<Body> {
+    // Whether the partner or only the source is unknown is nobody's business.
+    let route = path
+        .ok()
+        .and_then(|Path((partner, source))| ingress.find(&partner, &source));
+    let result = match route {
+        Some(route) => route.hand_over(request).await,
+        None => Err(Problem::not_found()),
+    };
+    result.unwrap_or_else(Problem::response)
+}
+
+impl Route {
+    async fn hand_over(&self, request: Request) -> Result<Response<Body>, Problem> {
+        let (parts, body) = request.into_parts();
+        let headers = &parts.headers;
+        self.admit(&parts)?;
+        // Held to the end: it keeps the receiver from returning.
+        let Some((inbox, _in_hand)) = self.take() else {
+            return Err(Problem::later("not-open", 1).detail("this source takes nothing now"));
+        };
+        // Bounds the bodies in memory, too.
+        let Ok(_room) = self.room.try_acquire() else {
+            return Err(Problem::later("busy", 1).detail("too many hand-overs at the same time"));
+        };
+        let clock = &*self.context.clock;
+        let body = clock
+            .timeout(self.settings.timeout, read(body, headers, self.body_max))
+            .await
+            .unwrap_or_else(|| {
+                let title = "The body did not arrive in time";
+                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", title))
+            })?;
+        let form = Form {
+            source: &self.context.name,
+            check: &self.check,
+            message_type: self.settings.message_type.as_deref(),
+            keep_headers: &self.keep_headers,
+        };
+        let message = form.read(headers, body, clock.now())?;
+        self.answer(deliver(&*inbox, message).await)
+    }
+
+    /// All that can be told without the body.
+    fn admit(&self, parts: &axum::http::request::Parts) -> Result<(), Problem> {
+        let headers = &parts.headers;
+        if !self.settings.allow.is_empty() {
+            let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+            let caller = peer.and_then(|ConnectInfo(peer)| {
+                caller(peer.ip(), headers, &self.settings.trusted_proxies)
+            });
+            if !caller.is_some_and(|caller| within(caller, &self.settings.allow)) {
+                let title = "Calls from this address are not taken";
+                return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", title));
+            }
+        }
+        unambiguous(headers, &self.check)?;
+        let certificate = parts.extensions.get::<PeerCertificate>();
+        let names = certificate.map(|certificate| certificate.names.as_slice());
+        if !self.check.admits(headers, names) {
+            return Err(unauthorized(&self.check, "no or wrong credentials"));
+        }
+        Ok(())
+    }
+
+    fn answer(&self, verdict: Verdict) -> Result<Response<Body>, Problem> {
+        match verdict {
+            Ok(receipt) => Ok(taken(&receipt)),
+            Err(SendError::Permanent { reason, cause }) => {
+                let status = StatusCode::from_u16(reason.http_status())
+                    .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                let problem = Problem::new(status, reason.to_string(), "The message is not taken");
+                // What the hub stumbled over is for its own log.
+                Err(match reason {
+                    Reason::Panic => problem,
+                    _ => problem.detail(cause.to_string()),
+                })
+            }
+            Err(
+                error @ (SendError::Transient { retry_after, .. }
+                | SendError::Unreachable { retry_after, .. }),
+            ) => {
+                tracing::debug!(source = %self.context.name, %error, "asked to come back");
+                Err(Problem::later(
+                    "unavailable",
+                    retry_after.map_or(1, seconds_up),
+                ))
+            }
+            Err(SendError::NotSent) => Err(Problem::later("unavailable", 1)),
+        }
+    }
+}
+
+async fn deliver(inbox: &dyn Sender, message: Message) -> Verdict {
+    let verdicts = inbox.send(std::slice::from_ref(&message)).await;
+    let mut verdicts = verdicts.into_iter();
+    match (verdicts.next(), verdicts.next()) {
+        (Some(verdict), None) => verdict,
+        // Silence never means success.
+        _ => Err(SendError::transient("the inbox gave no verdict")),
+    }
+}
+
+fn seconds_up(time: Duration) -> u64 {
+    time.as_secs()
+        .saturating_add(u64::from(time.subsec_nanos() > 0))
+}
+
+/// 202 for a message that is stored now, 200 for one that was here already.
+fn taken(receipt: &Receipt) -> Response<Body> {
+    let mut document = serde_json::Map::new();
+    if let Some(id) = &receipt.remote_id {
+        document.insert("id".into(), id.as_str().into());
+    }
+    let mut status = StatusCode::ACCEPTED;
+    if receipt.duplicate {
+        document.insert("duplicate".into(), true.into());
+        status = StatusCode::OK;
+    }
+    let mut response = Response::new(Body::from(serde_json::Value::from(document).to_string()));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// Reads a body as it comes, and stops before it holds more than `max` bytes.
+async fn read(mut body: Body, headers: &HeaderMap, max: usize) -> Result<Bytes, Problem> {
+    let too_large = || {
+        Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too-large",
+            "The body is too large",
+        )
+        .detail(format!("at most {max} bytes are taken"))
+    };
+    let announced = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok());
+    let announced = announced
+        .and_then(|value| value.parse::<u64>().ok())
+        .unwrap_or(0);
+    if announced > max as u64 {
+        return Err(too_large());
+    }
+    let mut all = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Problem::unreadable("the body broke off"))?;
+        if let Ok(data) = frame.into_data() {
+            if data.len() > max - all.len() {
+                return Err(too_large());
+            }
+            all.extend_from_slice(&data);
+        }
+    }
+    Ok(all.into())
+}
