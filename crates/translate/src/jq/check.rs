@@ -4,7 +4,7 @@
 use jaq_core::{
     load::{
         self, Lexer, Parser,
-        lex::{StrPart, Token},
+        lex::{StrPart, Tok, Token},
         parse::{BinaryOp, Def, Pattern, Term},
     },
     path::Part,
@@ -16,10 +16,20 @@ use super::{JqError, JqErrorKind};
 pub(super) const TEXT_BYTES_MAX: usize = 64 * 1024;
 /// How deep an expression may nest.
 const NESTING_MAX: usize = 200;
+/// How many tokens an expression may have: the parser recurses over them.
+const TOKENS_MAX: usize = 10_000;
 
 /// Checks the text by itself, before its names are looked up.
 pub(super) fn check(text: &str) -> Result<(), JqError> {
+    check_brackets(text)?;
     let tokens = Lexer::new(text).lex().map_err(|e| lex_error(text, &e))?;
+    if tokens.iter().map(count).sum::<usize>() > TOKENS_MAX {
+        return Err(JqError::new(
+            JqErrorKind::TooComplex,
+            format!("more than {TOKENS_MAX} words and signs"),
+        ));
+    }
+    check_prefixes(&tokens)?;
     let term = Parser::new(&tokens).parse(|p| p.term()).map_err(|errors| {
         match errors.into_iter().next() {
             Some((expected, token)) => {
@@ -33,6 +43,70 @@ pub(super) fn check(text: &str) -> Result<(), JqError> {
         open: Vec::new(),
     }
     .term(&term, 0)
+}
+
+/// The lexer recurses into brackets. Those in strings and comments count too, which only makes the
+/// limit a little lower.
+fn check_brackets(text: &str) -> Result<(), JqError> {
+    let mut depth = 0_usize;
+    for (offset, byte) in text.bytes().enumerate() {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > NESTING_MAX {
+            return Err(too_deep().at(text, &text[offset..]));
+        }
+    }
+    Ok(())
+}
+
+/// Words that open another level of the parser's recursion each, with nothing between them.
+fn check_prefixes(tokens: &[Token<&str>]) -> Result<(), JqError> {
+    let mut run = 0_usize;
+    for token in tokens {
+        match token.0 {
+            "-" | "try" | "if" | "reduce" | "foreach" => run += 1,
+            _ => run = 0,
+        }
+        if run > NESTING_MAX {
+            return Err(too_deep());
+        }
+        match &token.1 {
+            Tok::Block(inner) => check_prefixes(inner)?,
+            Tok::Str(parts) => {
+                for part in parts {
+                    if let StrPart::Term(term) = part {
+                        check_prefixes(std::slice::from_ref(term))?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn too_deep() -> JqError {
+    JqError::new(
+        JqErrorKind::TooComplex,
+        format!("nests deeper than {NESTING_MAX}"),
+    )
+}
+
+fn count(token: &Token<&str>) -> usize {
+    1 + match &token.1 {
+        Tok::Block(tokens) => tokens.iter().map(count).sum(),
+        Tok::Str(parts) => parts
+            .iter()
+            .map(|part| match part {
+                StrPart::Term(token) => count(token),
+                _ => 1,
+            })
+            .sum(),
+        _ => 0,
+    }
 }
 
 pub(super) fn load_error<P>(text: &str, errors: &load::Errors<&str, P>) -> JqError {
@@ -64,12 +138,12 @@ fn lex_error(text: &str, errors: &[load::lex::Error<&str>]) -> JqError {
 }
 
 fn parse_error(text: &str, expected: &str, found: &str) -> JqError {
-    if matches!(found, "import" | "include") {
+    if matches!(text.split_whitespace().next(), Some("import" | "include")) {
         return JqError::new(
             JqErrorKind::Syntax,
             "modules cannot be imported or included",
         )
-        .at(text, found);
+        .at(text, text.trim_start());
     }
     let expected = match expected {
         "term" => "an expression",
@@ -102,10 +176,7 @@ struct Walk<'t> {
 impl<'t> Walk<'t> {
     fn term(&mut self, term: &Term<&'t str>, depth: usize) -> Result<(), JqError> {
         if depth > NESTING_MAX {
-            return Err(JqError::new(
-                JqErrorKind::TooComplex,
-                format!("nests deeper than {NESTING_MAX}"),
-            ));
+            return Err(too_deep());
         }
         let depth = depth + 1;
         match term {

@@ -110,7 +110,7 @@ const REPLACED: [(&str, usize); 5] = [
 const LOOPS: &str = "
 def repeat(f): def rec: f, (step_ as $step | rec); rec;
 def recurse(f): def rec: ., (step_ as $step | f | rec); rec;
-def while(cond; update): def rec: if cond then ., (step_ as $step | update | rec) else empty end; rec;
+def while(cond; update): def rec: if cond then ., (step_ as $step | update | rec) else {}[] end; rec;
 def until(cond; update): def rec: if cond then . else step_ as $step | update | rec end; rec;
 def range($from; $to; $by): range_($from; $to; $by) | (step_ as $step | .);
 ";
@@ -150,9 +150,10 @@ fn compile_here(text: &str, vars: &[&str]) -> Result<Filter, JqError> {
     let removed = |name: &str| REMOVED.contains(&name);
     let replaced = |name: &str, arity: usize| REPLACED.contains(&(name, arity));
     let loops = load::parse(LOOPS, |p| p.defs()).unwrap_or_default();
-    let definitions = jaq_core::defs()
-        .filter(|d| !replaced(d.name, d.args.len()))
-        .chain(loops)
+    // First, because a definition sees only those before it.
+    let definitions = loops
+        .into_iter()
+        .chain(jaq_core::defs().filter(|d| !replaced(d.name, d.args.len())))
         .chain(jaq_std::defs().filter(|d| !removed(d.name)))
         .chain(jaq_json::defs().filter(|d| !replaced(d.name, d.args.len())));
     let functions = jaq_core::funs::<Data>()

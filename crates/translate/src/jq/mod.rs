@@ -95,7 +95,10 @@ fn evaluate(
         steps.check()?;
         let output = output.map(Json).map_err(|exception| {
             let text = match exception.get_err() {
-                Ok(error) => error.to_string(),
+                Ok(error) => match Json(error.clone().into_val()).as_plain_text() {
+                    Some(text) => text,
+                    None => error.to_string(),
+                },
                 Err(_) => "it ended itself".to_owned(),
             };
             JqError::new(JqErrorKind::Failed, pabal_core::shorten(&text, 500))
