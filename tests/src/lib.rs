@@ -1,1 +1,45 @@
-//! placeholder
+//! The test kit: the real binary, partners that follow a script, a proxy that breaks connections,
+//! and programs no one here wrote. Everything listens on free loopback ports, waits for events
+//! with a limit, and is gone when it is dropped.
+//!
+//! ```no_run
+//! # async fn example() {
+//! use pabal_tests::{Answer, Hub, Partner};
+//!
+//! let partner = Partner::start().await;
+//! partner.next([Answer::status(503), Answer::close_after()]);
+//! let mut hub = Hub::setup()
+//!     .partner("town", &format!("[source.orders.rest]\nauth = \"none\"\n"))
+//!     .partner("welfare", &format!("[destination.orders]\ntakes = [\"*\"]\n[destination.orders.rest]\nurl = \"{}\"\n", partner.url("/orders")))
+//!     .start()
+//!     .await;
+//! hub.hand_over("town/orders", "id-1", &[("ce-partitionkey", "a")], "{}").await;
+//! partner.wait_for_taken(1).await;
+//! hub.kill9().await;
+//! # }
+//! ```
+
+mod answer;
+mod command;
+mod free_port;
+mod http_client;
+mod hub;
+mod hub_setup;
+mod log;
+mod metrics;
+mod partner;
+mod proxy;
+mod python;
+mod wait;
+
+pub use answer::{Answer, Gate};
+pub use command::{Ran, repository, run};
+pub use free_port::free_port;
+pub use http_client::{Reply, client};
+pub use hub::{Hub, pabal, pabal_binary};
+pub use hub_setup::HubSetup;
+pub use metrics::Metrics;
+pub use partner::{Outcome, Partner, Request};
+pub use proxy::Proxy;
+pub use python::python;
+pub use wait::{LIMIT, until, within};

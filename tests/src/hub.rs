@@ -1,0 +1,413 @@
+//! The real binary, with a configuration and a database of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+};
+
+use bytes::Bytes;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::{
+    HubSetup, Metrics, Ran, Reply, client, command::build_folder, command::finish, log::Log, until,
+    within,
+};
+
+/// The binary under test: `PABAL_BIN`, or what was built beside this test.
+///
+/// # Panics
+/// If it was not built.
+#[must_use]
+pub fn pabal_binary() -> PathBuf {
+    let binary = match std::env::var_os("PABAL_BIN") {
+        Some(path) => path.into(),
+        None => build_folder().join("pabal"),
+    };
+    assert!(
+        binary.exists(),
+        "{} is not there: run `cargo build -p pabal`, or all tests by `cargo xtask test`",
+        binary.display()
+    );
+    binary
+}
+
+/// Runs a command of the binary to its end, in the repository's root and without any setting from
+/// the environment.
+///
+/// # Panics
+/// If it does not end within [`crate::LIMIT`].
+pub async fn pabal(arguments: &[&str]) -> Ran {
+    let mut command = command();
+    command.args(arguments).current_dir(crate::repository(""));
+    finish(command, b"").await
+}
+
+fn command() -> Command {
+    let mut command = Command::new(pabal_binary());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PABAL_") {
+            command.env_remove(&name);
+        }
+    }
+    command.env("NO_COLOR", "1").env("COLUMNS", "100");
+    command
+}
+
+/// One hub: its files, and the process while it runs. Both are gone when it is dropped; a test
+/// that fails prints the last of its log.
+#[derive(Debug)]
+pub struct Hub {
+    folder: TempDir,
+    http: u16,
+    admin: u16,
+    environment: Vec<(String, String)>,
+    client: reqwest::Client,
+    log: Log,
+    process: Option<Child>,
+}
+
+impl Hub {
+    /// A configuration in the making.
+    #[must_use]
+    pub fn setup() -> HubSetup {
+        HubSetup::new()
+    }
+
+    pub(crate) fn new(
+        folder: TempDir,
+        http: u16,
+        admin: u16,
+        environment: Vec<(String, String)>,
+    ) -> Self {
+        Self {
+            folder,
+            http,
+            admin,
+            environment,
+            client: client(),
+            log: Log::default(),
+            process: None,
+        }
+    }
+
+    // --- its process ---
+
+    /// Starts it and waits until it is ready.
+    ///
+    /// # Panics
+    /// If it runs already, or does not become ready; the message has what it said.
+    pub async fn start(&mut self) {
+        assert!(self.process.is_none(), "the hub runs already");
+        let mut child = command()
+            .args(["run", "--config"])
+            .arg(self.config())
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.folder())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the binary can be started");
+        if let Some(stdout) = child.stdout.take() {
+            self.log.follow(stdout);
+        }
+        if let Some(stderr) = child.stderr.take() {
+            self.log.follow(stderr);
+        }
+        let ready = self.client.get(self.url("/readyz"));
+        let log = self.log.clone();
+        let ended = until("a ready hub", async || {
+            if let Ok(Some(status)) = child.try_wait() {
+                return Some(Some(status));
+            }
+            let request = ready.try_clone().expect("it has no body");
+            let answer = request.send().await.ok()?;
+            answer.status().is_success().then_some(None)
+        })
+        .await;
+        if let Some(status) = ended {
+            panic!("the hub ended with {status}\n{}", log.tail(40));
+        }
+        self.process = Some(child);
+    }
+
+    /// Kills it in the middle of whatever it does.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub async fn kill9(&mut self) {
+        let mut child = self.process.take().expect("the hub runs");
+        // This also waits until the process is gone.
+        child.kill().await.expect("a process can be killed");
+    }
+
+    /// Asks it to stop.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn signal(&self) {
+        let pid = self.pid().expect("the hub runs");
+        let pid = Pid::from_raw(pid.cast_signed()).expect("a process id is not 0");
+        kill_process(pid, Signal::TERM).expect("the hub can be signalled");
+    }
+
+    /// Asks it to stop and waits for its end.
+    ///
+    /// # Panics
+    /// If it does not run, or does not end within [`crate::LIMIT`].
+    pub async fn terminate(&mut self) -> ExitStatus {
+        self.signal();
+        self.ended().await
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Panics
+    /// If it does not run, or does not end within [`crate::LIMIT`].
+    pub async fn ended(&mut self) -> ExitStatus {
+        let mut child = self.process.take().expect("the hub runs");
+        within("the end of the hub", child.wait())
+            .await
+            .expect("a child can be waited for")
+    }
+
+    /// Stops it and starts it again on the same files and ports.
+    ///
+    /// # Panics
+    /// If it does not stop well or become ready.
+    pub async fn restart(&mut self) {
+        let status = self.terminate().await;
+        assert!(status.success(), "{status}\n{}", self.log.tail(40));
+        self.start().await;
+    }
+
+    /// Its process id, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref()?.id()
+    }
+
+    // --- its files ---
+
+    /// The folder that holds all of it.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The configuration's folder.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self.folder().join("config")
+    }
+
+    /// The SQLite file.
+    #[must_use]
+    pub fn database(&self) -> PathBuf {
+        self.folder().join("var/pabal.db")
+    }
+
+    // --- what it says ---
+
+    /// All it has written so far, over all its runs.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.log.text()
+    }
+
+    /// Waits until `part` stands in its log.
+    ///
+    /// # Panics
+    /// If it does not within [`crate::LIMIT`].
+    pub async fn wait_for_log(&self, part: &str) {
+        self.log.wait_for(part).await;
+    }
+
+    // --- partners' side ---
+
+    /// The URL of a path of the listener for partners.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.http)
+    }
+
+    /// Posts to the listener for partners exactly this.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    pub async fn post(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Reply {
+        self.try_post(path, headers, body)
+            .await
+            .unwrap_or_else(|error| panic!("{path}: no answer: {error:?}"))
+    }
+
+    /// [`Hub::post`] to a hub that may be killed meanwhile.
+    ///
+    /// # Errors
+    /// If there is no answer: nothing is known then.
+    pub async fn try_post(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> reqwest::Result<Reply> {
+        let mut request = self.client.post(self.url(path)).body(body.into());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        Reply::try_of(path, request).await
+    }
+
+    /// Hands a message over to `partner/source` as a CloudEvent in binary mode, of type
+    /// `test.message` and JSON unless `headers` say otherwise.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    pub async fn hand_over(
+        &self,
+        source: &str,
+        id: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Reply {
+        self.try_hand_over(source, id, headers, body)
+            .await
+            .unwrap_or_else(|error| panic!("{source} {id}: no answer: {error:?}"))
+    }
+
+    /// [`Hub::hand_over`] to a hub that may be killed meanwhile.
+    ///
+    /// # Errors
+    /// If there is no answer: nothing is known then.
+    pub async fn try_hand_over(
+        &self,
+        source: &str,
+        id: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> reqwest::Result<Reply> {
+        let origin = format!("/{source}");
+        let mut all = vec![
+            ("ce-specversion", "1.0"),
+            ("ce-id", id),
+            ("ce-source", &origin),
+            ("ce-type", "test.message"),
+            ("content-type", "application/json"),
+        ];
+        all.retain(|(name, _)| !headers.iter().any(|(other, _)| other == name));
+        all.extend(headers);
+        self.try_post(&format!("/in/{source}"), &all, body).await
+    }
+
+    // --- operators' side ---
+
+    /// Runs `pabal --config … <arguments>` to its end.
+    ///
+    /// # Panics
+    /// If it does not end within [`crate::LIMIT`].
+    pub async fn cli(&self, arguments: &[&str]) -> Ran {
+        self.cli_with_input(arguments, b"").await
+    }
+
+    /// [`Hub::cli`] with this standard input.
+    ///
+    /// # Panics
+    /// If it does not end within [`crate::LIMIT`].
+    pub async fn cli_with_input(&self, arguments: &[&str], input: &[u8]) -> Ran {
+        let mut command = command();
+        command
+            .arg("--config")
+            .arg(self.config())
+            .args(arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.folder());
+        finish(command, input).await
+    }
+
+    /// The URL of a path of the listener for operators.
+    #[must_use]
+    pub fn admin_url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.admin)
+    }
+
+    /// The token that the running hub wrote beside its database.
+    ///
+    /// # Panics
+    /// If it is not there.
+    #[must_use]
+    pub fn token(&self) -> String {
+        let mut path = self.database().into_os_string();
+        path.push(".token");
+        std::fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+            .trim()
+            .to_owned()
+    }
+
+    /// What the API answers to a `GET`, e.g. of `/api/v1/destinations`.
+    ///
+    /// # Panics
+    /// If there is no answer, or it is not 200 with JSON.
+    pub async fn api_get(&self, path: &str) -> Value {
+        let request = self.client.get(self.admin_url(path));
+        let reply = Reply::of(path, request.bearer_auth(self.token())).await;
+        reply.expect_status(200).json()
+    }
+
+    /// What the API answers to a `POST` of JSON.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    pub async fn api_post(&self, path: &str, body: &Value) -> Reply {
+        let request = self.client.post(self.admin_url(path)).json(body);
+        Reply::of(path, request.bearer_auth(self.token())).await
+    }
+
+    /// The metrics as they are now.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    pub async fn metrics(&self) -> Metrics {
+        let request = self.client.get(self.admin_url("/metrics"));
+        let reply = Reply::of("/metrics", request.bearer_auth(self.token())).await;
+        Metrics(reply.expect_status(200).text())
+    }
+
+    /// Waits until a metric is as `is` says; its value. A series that is not there counts as 0.
+    ///
+    /// # Panics
+    /// If it is not within [`crate::LIMIT`].
+    pub async fn wait_for_metric(
+        &self,
+        name: &str,
+        labels: &[(&str, &str)],
+        is: impl Fn(f64) -> bool,
+    ) -> f64 {
+        until(&format!("{name} {labels:?}"), async || {
+            let value = self.metrics().await.value(name, labels).unwrap_or(0.0);
+            is(value).then_some(value)
+        })
+        .await
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.process {
+            // It may have ended meanwhile.
+            let _ = child.start_kill();
+        }
+        if std::thread::panicking() {
+            eprintln!("--- the hub's last lines\n{}", self.log.tail(60));
+        }
+    }
+}

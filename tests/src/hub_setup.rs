@@ -1,0 +1,118 @@
+//! What a hub under test is started with.
+
+use std::{fs, path::Path};
+
+use tempfile::TempDir;
+
+use crate::{Hub, free_port};
+
+/// A configuration in the making: a folder of its own with `config/hub.toml`, partner files, and
+/// `var/` for the database.
+#[derive(Debug)]
+pub struct HubSetup {
+    folder: TempDir,
+    http: u16,
+    admin: u16,
+    hub: Option<String>,
+    more: String,
+    environment: Vec<(String, String)>,
+}
+
+impl HubSetup {
+    pub(crate) fn new() -> Self {
+        let folder = TempDir::with_prefix("pabal-").expect("a temporary folder can be made");
+        for inner in ["config/partners", "var"] {
+            fs::create_dir_all(folder.path().join(inner)).expect("a folder can be made");
+        }
+        Self {
+            folder,
+            http: free_port(),
+            admin: free_port(),
+            hub: None,
+            more: String::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// The file of one partner, `config/partners/<id>.toml`.
+    #[must_use]
+    pub fn partner(self, id: &str, toml: &str) -> Self {
+        self.file(&format!("partners/{id}.toml"), toml)
+    }
+
+    /// Any file, from the configuration's folder.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    #[must_use]
+    pub fn file(self, path: &str, content: impl AsRef<[u8]>) -> Self {
+        let path = self.folder.path().join("config").join(path);
+        write(&path, content.as_ref());
+        self
+    }
+
+    /// Further lines of `hub.toml`, behind name, store and listeners.
+    #[must_use]
+    pub fn hub_toml(mut self, more: &str) -> Self {
+        self.more.push_str(more);
+        self.more.push('\n');
+        self
+    }
+
+    /// All of `hub.toml`; `{http}` and `{admin}` stand for the listeners' addresses, `{database}`
+    /// for the path of the SQLite file.
+    #[must_use]
+    pub fn whole_hub_toml(mut self, toml: &str) -> Self {
+        self.hub = Some(toml.to_owned());
+        self
+    }
+
+    /// An environment variable of the hub and its commands.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Writes it all down and starts nothing: for commands without a hub.
+    ///
+    /// # Panics
+    /// If the files cannot be written.
+    #[must_use]
+    pub fn prepare(self) -> Hub {
+        const HUB: &str = "\
+name = \"test\"
+store = { sqlite = \"{database}\" }
+http = { listen = \"{http}\" }
+admin = { listen = \"{admin}\" }
+";
+        let address = |port: u16| format!("127.0.0.1:{port}");
+        let database = self.folder.path().join("var/pabal.db");
+        let mut toml = self
+            .hub
+            .unwrap_or_else(|| HUB.to_owned())
+            .replace("{http}", &address(self.http))
+            .replace("{admin}", &address(self.admin))
+            .replace("{database}", &database.display().to_string());
+        toml.push_str(&self.more);
+        write(&self.folder.path().join("config/hub.toml"), toml.as_bytes());
+        Hub::new(self.folder, self.http, self.admin, self.environment)
+    }
+
+    /// Writes it all down, starts the hub and waits until it is ready.
+    ///
+    /// # Panics
+    /// If it does not become ready; the message has what it said.
+    pub async fn start(self) -> Hub {
+        let mut hub = self.prepare();
+        hub.start().await;
+        hub
+    }
+}
+
+fn write(path: &Path, content: &[u8]) {
+    let folder = path.parent().expect("a file lies in a folder");
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(path, content))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}

@@ -1,0 +1,43 @@
+//! Python with the client libraries that no one here wrote, as `cargo xtask test` installs them.
+
+use std::path::PathBuf;
+
+use crate::{Ran, command::build_folder, run};
+
+/// Runs a script; `arguments` are its `sys.argv[1:]`, `input` its standard input.
+///
+/// # Panics
+/// If there is no such Python yet, or it does not end in time. A script that fails does not panic:
+/// see [`Ran::ok`].
+pub async fn python(script: &str, arguments: &[&str], input: &[u8]) -> Ran {
+    let interpreter = interpreter();
+    assert!(
+        interpreter.exists(),
+        "{} is not there: run `cargo xtask test` once, it installs it",
+        interpreter.display()
+    );
+    let mut all = vec!["-c", script];
+    all.extend(arguments);
+    run(interpreter, &all, input).await
+}
+
+fn interpreter() -> PathBuf {
+    match std::env::var_os("PABAL_PYTHON") {
+        Some(path) => path.into(),
+        None => build_folder().join("../python/bin/python"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn python_has_the_pinned_libraries() {
+        let script = "\
+import sys, importlib.metadata as installed
+print(*(installed.version(name) for name in sys.argv[1:]), sys.stdin.read())";
+        let ran = python(script, &["cloudevents", "standardwebhooks"], b"in").await;
+        assert_eq!(ran.ok().trim(), "2.2.0 1.1.0 in");
+    }
+}

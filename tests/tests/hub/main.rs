@@ -1,0 +1,8 @@
+//! The whole hub: the real binary against real counterparts. One executable, a module per subject.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "all of this is tests; clippy knows only of the functions marked as such"
+)]
+
+mod deploy;
