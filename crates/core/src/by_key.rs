@@ -33,11 +33,7 @@ where
         let mut verdicts = Vec::with_capacity(group.len());
         let mut failed = false;
         for index in group {
-            let verdict = if failed {
-                Err(SendError::NotSent)
-            } else {
-                send(&batch[index]).await
-            };
+            let verdict = if failed { Err(SendError::NotSent) } else { send(&batch[index]).await };
             failed |= verdict.is_err();
             verdicts.push((index, verdict));
         }

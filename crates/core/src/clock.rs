@@ -21,7 +21,7 @@ pub trait Clock: Debug + Send + Sync {
     async fn sleep_until(&self, deadline: Duration);
 }
 
-impl dyn Clock {
+impl dyn Clock + '_ {
     /// Waits for `time` from now.
     pub async fn sleep(&self, time: Duration) {
         self.sleep_until(self.elapsed().saturating_add(time)).await;
@@ -43,10 +43,7 @@ pub struct SystemClock;
 
 #[async_trait]
 impl Clock for SystemClock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place where time comes in"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "this is the one place where time comes in")]
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
@@ -54,16 +51,10 @@ impl Clock for SystemClock {
     fn elapsed(&self) -> Duration {
         // std's Instant stops while the machine sleeps, and a lease must not.
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        Duration::new(
-            time.tv_sec.unsigned_abs(),
-            time.tv_nsec.unsigned_abs() as u32,
-        )
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place where time is waited for"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "this is the one place where time is waited for")]
     async fn sleep_until(&self, deadline: Duration) {
         // In steps, because tokio's timer stops while the machine sleeps.
         const STEP: Duration = Duration::from_secs(10);

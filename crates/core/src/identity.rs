@@ -111,9 +111,6 @@ mod tests {
 
     #[test]
     fn slots_are_the_same_for_ever() {
-        assert_eq!(
-            ["", "1", "11110", "application-7", "서울"].map(slot),
-            [194, 88, 10, 152, 212]
-        );
+        assert_eq!(["", "1", "11110", "application-7", "서울"].map(slot), [194, 88, 10, 152, 212]);
     }
 }

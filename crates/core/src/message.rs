@@ -58,10 +58,7 @@ impl Message {
     ) -> Self {
         Self {
             id: MessageId::UNASSIGNED,
-            origin: Origin {
-                source: format!("/{source}"),
-                id: None,
-            },
+            origin: Origin { source: format!("/{source}"), id: None },
             source,
             message_type: message_type.into(),
             key: None,
@@ -148,9 +145,7 @@ impl Headers {
     /// The first value under `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.iter()
-            .find(|(key, _)| key.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value)
+        self.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     /// Adds one, behind those that are there.
@@ -160,9 +155,7 @@ impl Headers {
 
     /// All, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// No header at all.
@@ -174,21 +167,13 @@ impl Headers {
     /// Names and values together, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.0
-            .iter()
-            .map(|(name, value)| name.len() + value.len())
-            .sum()
+        self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 }
 
 impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
-        Self(
-            pairs
-                .into_iter()
-                .map(|(name, value)| (name.into(), value.into()))
-                .collect(),
-        )
+        Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
     }
 }
 

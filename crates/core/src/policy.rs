@@ -57,11 +57,7 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self {
-            attempts: 12,
-            first: Duration::from_secs(1),
-            max: Duration::from_secs(15 * 60),
-        }
+        Self { attempts: 12, first: Duration::from_secs(1), max: Duration::from_secs(15 * 60) }
     }
 }
 
@@ -177,11 +173,7 @@ mod tests {
         let seconds: Vec<_> = (1..=5).map(|n| retry.wait(n, 1.0).as_secs()).collect();
         assert_eq!(seconds, [1, 2, 4, 8, 16]);
         assert_eq!(retry.wait(40, 0.0), Duration::from_secs(1800));
-        let huge = RetryPolicy {
-            attempts: 1,
-            first: Duration::MAX,
-            max: Duration::MAX,
-        };
+        let huge = RetryPolicy { attempts: 1, first: Duration::MAX, max: Duration::MAX };
         assert!(huge.wait(u32::MAX, 1.0) > Duration::from_secs(1));
     }
 
@@ -200,11 +192,7 @@ mod tests {
             ("a*a", "a", false),
             ("", "", true),
         ] {
-            assert_eq!(
-                TypePattern(pattern.into()).matches(text),
-                expected,
-                "{pattern} {text}"
-            );
+            assert_eq!(TypePattern(pattern.into()).matches(text), expected, "{pattern} {text}");
         }
     }
 }

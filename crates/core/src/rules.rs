@@ -19,18 +19,13 @@ impl<'a> View<'a> {
     /// A view with nothing parsed yet.
     #[must_use]
     pub fn new(message: &'a Message) -> Self {
-        Self {
-            message,
-            parsed: OnceCell::new(),
-        }
+        Self { message, parsed: OnceCell::new() }
     }
 
     /// What an earlier rule parsed, or what `parse` makes of the message now. All rules of one view
     /// must ask for the same type.
     pub fn parsed<T: Any>(&self, parse: impl FnOnce(&Message) -> T) -> Option<&T> {
-        self.parsed
-            .get_or_init(|| Box::new(parse(self.message)))
-            .downcast_ref()
+        self.parsed.get_or_init(|| Box::new(parse(self.message))).downcast_ref()
     }
 }
 

@@ -39,11 +39,7 @@ impl Limits {
     /// One message a call, each of at most `message_bytes_max` bytes on the wire.
     #[must_use]
     pub fn one_by_one(message_bytes_max: usize) -> Self {
-        Self {
-            batch_max: 1,
-            batch_bytes_max: message_bytes_max,
-            message_bytes_max,
-        }
+        Self { batch_max: 1, batch_bytes_max: message_bytes_max, message_bytes_max }
     }
 }
 

@@ -23,11 +23,7 @@ pub struct ConfigError {
 impl ConfigError {
     /// A fault under `key`.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            message: message.into(),
-            help: None,
-        }
+        Self { key: key.into(), message: message.into(), help: None }
     }
 
     /// Adds what to do.
@@ -138,12 +134,7 @@ fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let word = plain(word);
     candidates
         .iter()
-        .map(|candidate| {
-            (
-                strsim::damerau_levenshtein(&word, &plain(candidate)),
-                *candidate,
-            )
-        })
+        .map(|candidate| (strsim::damerau_levenshtein(&word, &plain(candidate)), *candidate))
         .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1))
         .min()
         .map(|(_, candidate)| candidate)
@@ -196,9 +187,6 @@ mod tests {
                 "retries_max: invalid value: integer `700`, expected u8 (-)",
             ]
         );
-        assert_eq!(
-            faults(json!({})),
-            [": `url` is missing (add `url = …` to this table)"]
-        );
+        assert_eq!(faults(json!({})), [": `url` is missing (add `url = …` to this table)"]);
     }
 }

@@ -69,26 +69,17 @@ pub enum SendError {
 impl SendError {
     /// [`SendError::Unreachable`] without a wish for when to come back.
     pub fn unreachable(cause: impl Into<Cause>) -> Self {
-        Self::Unreachable {
-            cause: cause.into(),
-            retry_after: None,
-        }
+        Self::Unreachable { cause: cause.into(), retry_after: None }
     }
 
     /// [`SendError::Transient`] without a wish for when to come back.
     pub fn transient(cause: impl Into<Cause>) -> Self {
-        Self::Transient {
-            cause: cause.into(),
-            retry_after: None,
-        }
+        Self::Transient { cause: cause.into(), retry_after: None }
     }
 
     /// [`SendError::Permanent`].
     pub fn permanent(reason: Reason, cause: impl Into<Cause>) -> Self {
-        Self::Permanent {
-            reason,
-            cause: cause.into(),
-        }
+        Self::Permanent { reason, cause: cause.into() }
     }
 
     /// What happened, if something did.
@@ -117,19 +108,13 @@ impl Cause {
     /// A summary with the detail of this one failure, which is cut to 2 KiB.
     pub fn with(summary: impl Into<Cow<'static, str>>, detail: impl AsRef<str>) -> Self {
         let detail = shorten(detail.as_ref(), crate::ANSWER_BYTES_KEPT).into_owned();
-        Self {
-            summary: summary.into(),
-            detail: (!detail.is_empty()).then_some(detail),
-        }
+        Self { summary: summary.into(), detail: (!detail.is_empty()).then_some(detail) }
     }
 }
 
 impl<S: Into<Cow<'static, str>>> From<S> for Cause {
     fn from(summary: S) -> Self {
-        Self {
-            summary: summary.into(),
-            detail: None,
-        }
+        Self { summary: summary.into(), detail: None }
     }
 }
 

@@ -1,0 +1,289 @@
+//! Starting, stopping, and what can be asked of a running engine.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use pabal_core::{Clock, EndpointName, Epoch, Lane, Sender, Stop, Store, StoreError};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::JoinHandle,
+};
+
+use crate::{
+    Destination, Event, Observer, Setup,
+    careful::Gate,
+    dispatcher::{Dispatcher, Signal, Start},
+    inbox::{Inbox, Shared},
+    receivers,
+    router::Router,
+    sending::Caller,
+    settler,
+    tail::{PAGES_UNDER_WAY, Tail, Wake},
+};
+
+/// The one lane layout there is until lanes are spread over nodes.
+const LAYOUT: i64 = 1;
+
+/// A running engine.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) router: Arc<Router>,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+    grace: Duration,
+    wake: Wake,
+    statuses: Vec<Arc<Mutex<DestinationStatus>>>,
+    running: Mutex<Option<Running>>,
+}
+
+/// What ends with the engine.
+#[derive(Debug)]
+struct Running {
+    epoch: Option<Epoch>,
+    lanes: Vec<Lane>,
+    inboxes: HashMap<EndpointName, Inbox>,
+    stop: Stop,
+    receivers: Vec<JoinHandle<()>>,
+    committers: Vec<JoinHandle<()>>,
+    signals: Vec<mpsc::UnboundedSender<Signal>>,
+    dispatchers: Vec<JoinHandle<()>>,
+    tail: Option<JoinHandle<()>>,
+    settler: Option<JoinHandle<()>>,
+}
+
+/// Where a destination stands on this node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DestinationStatus {
+    /// Which.
+    pub destination: EndpointName,
+    /// Whether it may send.
+    pub health: HealthStatus,
+    /// Messages being sent now.
+    pub in_flight: usize,
+    /// The pace it is held to at the moment, in messages a second, if any.
+    pub pace: Option<f64>,
+}
+
+/// Whether a destination may send.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum HealthStatus {
+    /// It sends.
+    Open,
+    /// An operator paused it.
+    Paused,
+    /// It is held and probed.
+    Held {
+        /// Why.
+        cause: String,
+        /// Failed probes so far.
+        probes: u32,
+        /// Until the next probe, in milliseconds.
+        probe_in_ms: u64,
+    },
+}
+
+impl Engine {
+    /// Starts everything. The caller holds whatever makes this node the only one on the store.
+    ///
+    /// # Errors
+    /// If the store cannot.
+    pub async fn start(setup: Setup) -> Result<Self, StoreError> {
+        let Setup { hub, node, store, clock, observer, sources, destinations, grace, idle } = setup;
+        let wake = Wake::default();
+        let router = Arc::new(Router::new(&destinations));
+        // Read before the states it speaks of, so that no change falls in between.
+        let request = store.requests(0).await?.last().map_or(0, |(id, _)| *id);
+        let links = store.link_states().await?;
+        let paused = |endpoint: &EndpointName| {
+            links.iter().any(|link| link.endpoint == *endpoint && link.paused.is_some())
+        };
+
+        let shared = Arc::new(Shared {
+            hub,
+            store: Arc::clone(&store),
+            clock: Arc::clone(&clock),
+            observer: Arc::clone(&observer),
+            router: Arc::clone(&router),
+            committed: Arc::clone(&wake.committed),
+        });
+        let mut running = Running {
+            epoch: None,
+            lanes: Vec::new(),
+            inboxes: HashMap::new(),
+            stop: Stop::new(),
+            receivers: Vec::new(),
+            committers: Vec::new(),
+            signals: Vec::new(),
+            dispatchers: Vec::new(),
+            tail: None,
+            settler: None,
+        };
+        let sources: Vec<_> = sources.into_iter().map(Arc::new).collect();
+        for source in &sources {
+            let (inbox, committer) = Inbox::start(Arc::clone(source), Arc::clone(&shared));
+            inbox.pause(paused(&source.name));
+            running.inboxes.insert(source.name.clone(), inbox);
+            running.committers.push(committer);
+        }
+
+        let mut statuses = Vec::new();
+        let mut feeds = HashMap::new();
+        if !idle {
+            let epoch = store.join(&node).await?;
+            running.epoch = Some(epoch);
+            let (jobs, queue) = mpsc::unbounded_channel();
+            let settling = settler::run(Arc::clone(&store), Arc::clone(&clock), epoch, queue);
+            running.settler = Some(tokio::spawn(settling));
+            let gate = Gate::default();
+            let holders = store.lanes().await?;
+            for destination in destinations {
+                let destination = Arc::new(destination);
+                let name = destination.name.clone();
+                let lane = Lane { destination: name.clone(), layout: LAYOUT, index: 0 };
+                let from = holders.iter().find(|h| h.lane == lane).and_then(|h| h.holder);
+                if !store.hand_lane(&lane, from, Some(epoch)).await? {
+                    return Err(StoreError::Fenced);
+                }
+                observer.observe(Event::Lane { destination: &name, held: true });
+                running.lanes.push(lane);
+                let status = Arc::new(Mutex::new(DestinationStatus {
+                    destination: name.clone(),
+                    health: HealthStatus::Open,
+                    in_flight: 0,
+                    pace: None,
+                }));
+                statuses.push(Arc::clone(&status));
+                let link = links.iter().find(|link| link.endpoint == name);
+                let (dispatcher, signals) = Dispatcher::new(Start {
+                    caller: Caller {
+                        destination,
+                        store: Arc::clone(&store),
+                        clock: Arc::clone(&clock),
+                        epoch,
+                        gate: gate.clone(),
+                    },
+                    observer: Arc::clone(&observer),
+                    settler: jobs.clone(),
+                    status,
+                    held: store.held(&name).await?,
+                    paused: paused(&name),
+                    tripped: link.and_then(|link| link.tripped.clone()),
+                    careful: from.is_some(),
+                });
+                running.signals.push(signals.clone());
+                running.dispatchers.push(tokio::spawn(dispatcher.run()));
+                feeds.insert(name, signals);
+            }
+            let tail = Tail {
+                store: Arc::clone(&store),
+                clock: Arc::clone(&clock),
+                wake: wake.clone(),
+                stop: running.stop.clone(),
+                dispatchers: feeds,
+                inboxes: running.inboxes.clone(),
+                request,
+                pages: Arc::new(Semaphore::new(PAGES_UNDER_WAY)),
+            };
+            running.tail = Some(tokio::spawn(tail.run()));
+            for source in &sources {
+                if let (Some(receiver), Some(inbox)) =
+                    (&source.receiver, running.inboxes.get(&source.name))
+                {
+                    running.receivers.push(tokio::spawn(receivers::run(
+                        source.name.clone(),
+                        Arc::clone(receiver),
+                        Arc::new(inbox.clone()),
+                        Arc::clone(&clock),
+                        running.stop.clone(),
+                    )));
+                }
+            }
+        } else {
+            drop::<Vec<Destination>>(destinations);
+        }
+        let running = Mutex::new(Some(running));
+        Ok(Self { store, router, clock, observer, grace, wake, statuses, running })
+    }
+
+    /// The inbox of a source: what is handed to it is taken as if its receiver had brought it.
+    /// `None`: there is no such source, or the engine has stopped.
+    #[must_use]
+    pub fn inbox(&self, source: &EndpointName) -> Option<Arc<dyn Sender>> {
+        self.own_inbox(source).map(|inbox| Arc::new(inbox) as Arc<dyn Sender>)
+    }
+
+    pub(crate) fn own_inbox(&self, source: &EndpointName) -> Option<Inbox> {
+        self.running.lock().ok()?.as_ref()?.inboxes.get(source).cloned()
+    }
+
+    /// Looks at once for what an operator's verb changed in the store.
+    pub fn wake(&self) {
+        self.wake.ask();
+    }
+
+    /// Where each destination stands, in the order of the setup; empty in an idle engine.
+    #[must_use]
+    pub fn status(&self) -> Vec<DestinationStatus> {
+        let status = |s: &Arc<Mutex<DestinationStatus>>| s.lock().ok().map(|status| status.clone());
+        self.statuses.iter().filter_map(status).collect()
+    }
+
+    /// Takes nothing new, lets what is in hand end within the grace, cuts the rest off, writes what
+    /// is known of it, and releases the lanes. A second call does nothing.
+    pub async fn stop(&self) {
+        let Some(running) = self.running.lock().ok().and_then(|mut running| running.take()) else {
+            return;
+        };
+        let deadline = self.clock.elapsed().saturating_add(self.grace);
+        running.stop.fire();
+        for signals in &running.signals {
+            let _ = signals.send(Signal::Stop(self.grace));
+        }
+        for receiver in running.receivers {
+            self.end(receiver, deadline, "a receiver").await;
+        }
+        if let Some(tail) = running.tail {
+            self.end(tail, deadline, "the tail read").await;
+        }
+        // With the last inbox its committer ends, after the last group.
+        drop(running.inboxes);
+        for committer in running.committers {
+            self.end(committer, deadline, "a committer").await;
+        }
+        for dispatcher in running.dispatchers {
+            // They keep the deadline themselves, and write what they cut off.
+            if let Err(error) = dispatcher.await {
+                tracing::error!(%error, "a dispatcher failed");
+            }
+        }
+        drop(running.signals);
+        if let Some(settler) = running.settler
+            && let Err(error) = settler.await
+        {
+            tracing::error!(%error, "the settler failed");
+        }
+        if let Some(epoch) = running.epoch {
+            for lane in running.lanes {
+                if let Err(error) = self.store.hand_lane(&lane, Some(epoch), None).await {
+                    tracing::warn!(%error, "a lane was not released: the next start is careful");
+                }
+                let destination = &lane.destination;
+                self.observer.observe(Event::Lane { destination, held: false });
+            }
+        }
+    }
+
+    async fn end(&self, mut task: JoinHandle<()>, deadline: Duration, what: &str) {
+        let left = deadline.saturating_sub(self.clock.elapsed());
+        if self.clock.timeout(left, &mut task).await.is_none() {
+            tracing::warn!("{what} did not end within the grace and is cut off");
+            task.abort();
+        }
+    }
+}

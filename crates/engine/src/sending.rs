@@ -1,0 +1,212 @@
+//! One call of a sender: limits, the partner's form, the call itself, and a verdict for each.
+
+use std::{sync::Arc, time::Duration};
+
+use pabal_core::{
+    Attempt, Body, Cause, Epoch, Loaded, Message, Reason, SendError, Store, Verdict, Written,
+};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    Destination,
+    careful::Gate,
+    lanes::{KeyId, Row},
+};
+
+/// A call that takes longer than this has failed, whatever its adapter's own limit.
+pub(crate) const SEND_LIMIT: Duration = Duration::from_secs(600);
+
+/// A delivery in its partner's form.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) key: KeyId,
+    pub(crate) row: Row,
+    pub(crate) message: Message,
+    /// To be pinned if this attempt may reach the partner.
+    pub(crate) pin: Option<Written>,
+    pub(crate) sha256: [u8; 32],
+}
+
+/// What one delivery's attempt gave.
+#[derive(Debug)]
+pub(crate) struct Tried {
+    pub(crate) key: KeyId,
+    pub(crate) row: Row,
+    pub(crate) verdict: Verdict,
+    pub(crate) duration: Duration,
+    pub(crate) pin: Option<Written>,
+    pub(crate) sha256: Option<[u8; 32]>,
+    pub(crate) size: u64,
+}
+
+impl Tried {
+    /// What goes into the delivery log.
+    pub(crate) fn attempt(&self) -> Attempt {
+        let (outcome, cause, answer) = match &self.verdict {
+            Ok(receipt) => (
+                if receipt.duplicate { "duplicate" } else { "delivered" },
+                None,
+                receipt.answer.clone(),
+            ),
+            Err(error) => (outcome(error), error.cause().cloned(), None),
+        };
+        let Self { duration, sha256, size, .. } = *self;
+        Attempt { outcome, duration, cause, answer, sha256, size }
+    }
+}
+
+pub(crate) fn outcome(error: &SendError) -> &'static str {
+    match error {
+        SendError::Unreachable { .. } => "unreachable",
+        SendError::Transient { .. } => "transient",
+        SendError::Permanent { .. } => "permanent",
+        SendError::NotSent => "not-sent",
+    }
+}
+
+/// Puts a loaded delivery into the partner's form and checks its size.
+///
+/// # Errors
+/// Why it cannot be sent at all.
+pub(crate) fn write(
+    destination: &Destination,
+    key: &KeyId,
+    row: &Row,
+    loaded: Loaded,
+) -> Result<Outgoing, SendError> {
+    let Loaded { mut message, written } = loaded;
+    let mut pin = None;
+    if let Some(written) = written {
+        (message.body, message.content_type) = (Body::Inline(written.body), written.content_type);
+    } else if let Some(writer) = &destination.writer {
+        let written = writer.write(&message)?;
+        message.body = Body::Inline(written.body.clone());
+        message.content_type.clone_from(&written.content_type);
+        pin = Some(written);
+    }
+    let (size, limit) =
+        (destination.sender.wire_size(&message), destination.sender.limits().message_bytes_max);
+    if size > limit {
+        let cause =
+            Cause::with("too large for the transport", format!("{size} bytes, limit {limit}"));
+        return Err(SendError::permanent(Reason::TooLarge, cause));
+    }
+    let sha256 = match &message.body {
+        Body::Inline(bytes) => Sha256::digest(bytes).into(),
+        Body::Stored(reference) => reference.sha256,
+    };
+    Ok(Outgoing { key: key.clone(), row: row.clone(), message, pin, sha256 })
+}
+
+/// What a call needs besides the deliveries.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub(crate) destination: Arc<Destination>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn pabal_core::Clock>,
+    pub(crate) epoch: Epoch,
+    pub(crate) gate: Gate,
+}
+
+impl Caller {
+    /// Sends one batch. `alone`: with nothing else on this node, and noted before.
+    pub(crate) async fn call(self, batch: Vec<Outgoing>, alone: bool) -> Vec<Tried> {
+        let pass = self.gate.pass(alone).await;
+        if alone {
+            let numbers: Vec<_> = batch.iter().map(|outgoing| outgoing.row.number).collect();
+            if let Err(error) = self.store.mark_started(self.epoch, &numbers).await {
+                tracing::warn!(%error, "a careful send waits for the store");
+                return batch
+                    .into_iter()
+                    .map(|o| tried(o, Err(SendError::NotSent), Duration::ZERO))
+                    .collect();
+            }
+        }
+        let (rest, messages): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .map(|outgoing| {
+                let Outgoing { key, row, message, pin, sha256 } = outgoing;
+                ((key, row, pin, sha256, message.body.size()), message)
+            })
+            .unzip();
+        let start = self.clock.elapsed();
+        let sent = self.clock.timeout(SEND_LIMIT, self.destination.sender.send(&messages)).await;
+        let duration = self.clock.elapsed().saturating_sub(start);
+        drop(pass);
+        let verdicts = explained(sent, messages.len());
+        rest.into_iter()
+            .zip(verdicts)
+            .map(|((key, row, pin, sha256, size), verdict)| Tried {
+                key,
+                row,
+                verdict,
+                duration,
+                pin,
+                sha256: Some(sha256),
+                size,
+            })
+            .collect()
+    }
+}
+
+pub(crate) fn tried(outgoing: Outgoing, verdict: Verdict, duration: Duration) -> Tried {
+    let Outgoing { key, row, message, pin, sha256 } = outgoing;
+    Tried { key, row, verdict, duration, pin, sha256: Some(sha256), size: message.body.size() }
+}
+
+/// The cause of a verdict that is none: such a delivery goes alone the next time.
+pub(crate) const NO_VERDICT: &str = "the sender gave no verdict";
+
+/// One verdict per message, whatever came back. "Not sent" counts only if one ahead of it in the
+/// batch failed; silence counts as a failure.
+fn explained(sent: Option<Vec<Verdict>>, count: usize) -> Vec<Verdict> {
+    let Some(verdicts) = sent else {
+        let verdict = Err(SendError::transient("the call took too long"));
+        return vec![verdict; count];
+    };
+    if verdicts.len() != count {
+        let cause =
+            Cause::with(NO_VERDICT, format!("{} verdicts for {count} messages", verdicts.len()));
+        return vec![Err(SendError::Transient { cause, retry_after: None }); count];
+    }
+    let mut failed = false;
+    verdicts
+        .into_iter()
+        .map(|verdict| {
+            let verdict = match verdict {
+                Err(SendError::NotSent) if !failed => Err(SendError::transient(NO_VERDICT)),
+                verdict => verdict,
+            };
+            failed |= verdict.is_err();
+            verdict
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pabal_core::Receipt;
+
+    #[test]
+    fn silence_is_never_success() {
+        let ok = || Ok(Receipt::default());
+        let words = |verdicts: Vec<Verdict>| -> Vec<&str> {
+            verdicts.iter().map(|v| v.as_ref().map_or_else(outcome, |_| "ok")).collect()
+        };
+        assert_eq!(words(explained(None, 2)), ["transient", "transient"]);
+        assert_eq!(words(explained(Some(vec![ok()]), 2)), ["transient", "transient"]);
+        assert_eq!(words(explained(Some(vec![ok(), ok(), ok()]), 2)), ["transient", "transient"]);
+        assert_eq!(
+            words(explained(Some(vec![Err(SendError::NotSent), ok()]), 2)),
+            ["transient", "ok"]
+        );
+        assert_eq!(
+            words(explained(
+                Some(vec![Err(SendError::transient("x")), Err(SendError::NotSent)]),
+                2
+            )),
+            ["transient", "not-sent"]
+        );
+    }
+}

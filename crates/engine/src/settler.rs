@@ -1,0 +1,88 @@
+//! What became of deliveries is written in groups: one task per node, whatever the destinations.
+
+use std::{sync::Arc, time::Duration};
+
+use pabal_core::{Clock, Epoch, Settled, Settlement, Store, StoreError};
+use tokio::sync::mpsc;
+
+use crate::dispatcher::{Follow, Signal};
+
+/// Settlements of one commit.
+const GROUP_MAX: usize = 500;
+/// While the store cannot, the group is tried again after this time at the most.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// One settlement, and what its dispatcher does once it is written.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) settlement: Settlement,
+    pub(crate) follow: Follow,
+    pub(crate) dispatcher: mpsc::UnboundedSender<Signal>,
+}
+
+/// Runs until all senders of `jobs` are gone and everything is written.
+pub(crate) async fn run(
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    epoch: Epoch,
+    mut jobs: mpsc::UnboundedReceiver<Job>,
+) {
+    let mut group = Vec::with_capacity(GROUP_MAX);
+    // What gathered while the last group was written is the next group.
+    while jobs.recv_many(&mut group, GROUP_MAX).await > 0 {
+        let mut pieces = vec![std::mem::take(&mut group)];
+        while let Some(piece) = pieces.pop() {
+            let settlements: Vec<Settlement> =
+                piece.iter().map(|job| job.settlement.clone()).collect();
+            match write(&*store, &*clock, epoch, &settlements).await {
+                Ok(answers) => {
+                    let missing = std::iter::repeat(Settled::NotThere);
+                    for (job, settled) in piece.into_iter().zip(answers.into_iter().chain(missing))
+                    {
+                        let signal = Signal::Settled { follow: job.follow, settled };
+                        // Without a dispatcher there is nobody to go on; the store knows.
+                        let _ = job.dispatcher.send(signal);
+                    }
+                }
+                Err(_) if piece.len() > 1 => {
+                    let mut piece = piece;
+                    let tail = piece.split_off(piece.len() / 2);
+                    pieces.push(tail);
+                    pieces.push(piece);
+                }
+                Err(error) => {
+                    for job in piece {
+                        let (number, message) = (job.settlement.number, job.settlement.message);
+                        tracing::error!(
+                            alert = true, number, %message, %error,
+                            "what became of a delivery cannot be written; it stays as it was"
+                        );
+                        let signal =
+                            Signal::Settled { follow: job.follow, settled: Settled::NotThere };
+                        let _ = job.dispatcher.send(signal);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes a group, and goes on trying while the store cannot: a verdict is never thrown away.
+async fn write(
+    store: &dyn Store,
+    clock: &dyn Clock,
+    epoch: Epoch,
+    group: &[Settlement],
+) -> Result<Vec<Settled>, StoreError> {
+    let mut pause = Duration::from_millis(50);
+    loop {
+        match store.settle(epoch, group).await {
+            Err(StoreError::Unavailable(cause) | StoreError::Unknown(cause)) => {
+                tracing::warn!(cause, "settling is tried again");
+                clock.sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! One tail read per node: new deliveries of all destinations, late commits, and what operators
+//! ask for.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use pabal_core::{Clock, Delivery, EndpointName, Number, Request, Stop, Store, StoreError, Which};
+use tokio::sync::{Notify, Semaphore, mpsc};
+
+use crate::{dispatcher::Signal, inbox::Inbox};
+
+/// Deliveries of one read.
+const PAGE: usize = 1_000;
+/// Pages that dispatchers have not taken in yet.
+pub(crate) const PAGES_UNDER_WAY: usize = 16;
+/// The net under the wake-ups.
+const POLL: Duration = Duration::from_secs(5);
+
+/// Wakes the tail read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wake {
+    pub(crate) committed: Arc<Notify>,
+    asked: Arc<AtomicBool>,
+}
+
+impl Wake {
+    /// Looks for requests as well.
+    pub(crate) fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+        self.committed.notify_one();
+    }
+}
+
+pub(crate) struct Tail {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) wake: Wake,
+    pub(crate) stop: Stop,
+    pub(crate) dispatchers: HashMap<EndpointName, mpsc::UnboundedSender<Signal>>,
+    pub(crate) inboxes: HashMap<EndpointName, Inbox>,
+    /// Requests up to this one were known at the start.
+    pub(crate) request: i64,
+    pub(crate) pages: Arc<Semaphore>,
+}
+
+impl Tail {
+    pub(crate) async fn run(mut self) {
+        let mut position = Position::default();
+        let mut told = false;
+        let mut ask = true;
+        loop {
+            if let Err(error) = self.read(&mut position, ask).await {
+                tracing::warn!(%error, "reading new deliveries is tried again");
+            } else if !told {
+                told = true;
+                for dispatcher in self.dispatchers.values() {
+                    let _ = dispatcher.send(Signal::CaughtUp(position.tail));
+                }
+            }
+            let clock = Arc::clone(&self.clock);
+            tokio::select! {
+                () = self.stop.wait() => return,
+                () = self.wake.committed.notified() => {
+                    ask = self.wake.asked.swap(false, Ordering::AcqRel);
+                }
+                () = clock.sleep(POLL) => ask = true,
+            }
+        }
+    }
+
+    async fn read(&mut self, position: &mut Position, ask: bool) -> Result<(), StoreError> {
+        loop {
+            let which = Which::Tail { after: position.tail };
+            let rows = self.store.deliveries(which, PAGE).await?;
+            let complete = rows.len() < PAGE;
+            position.pass(&rows, self.store.late_commits_for(), self.clock.elapsed());
+            self.hand_out(rows, &mut position.strangers).await;
+            if complete {
+                break;
+            }
+        }
+        let missed = position.missed(self.clock.elapsed());
+        if !missed.is_empty() {
+            let rows = self.store.deliveries(Which::Numbers(&missed), missed.len()).await?;
+            rows.iter().for_each(|row| position.found(row.number));
+            for (destination, rows) in by_destination(rows) {
+                if let Some(dispatcher) = self.dispatchers.get(&destination) {
+                    let _ = dispatcher.send(Signal::Late(rows));
+                }
+            }
+        }
+        if ask {
+            for (id, request) in self.store.requests(self.request).await? {
+                self.heed(request).await?;
+                self.request = id;
+            }
+        }
+        Ok(())
+    }
+
+    async fn hand_out(&self, rows: Vec<Delivery>, strangers: &mut HashSet<EndpointName>) {
+        for (destination, rows) in by_destination(rows) {
+            match self.dispatchers.get(&destination) {
+                Some(dispatcher) => {
+                    let Ok(permit) = Arc::clone(&self.pages).acquire_owned().await else {
+                        return;
+                    };
+                    // A dispatcher that has ended leaves its rows in the table.
+                    let _ = dispatcher.send(Signal::Rows(rows, permit));
+                }
+                None if strangers.insert(destination.clone()) => tracing::error!(
+                    alert = true, %destination,
+                    "deliveries wait for a destination that is not configured"
+                ),
+                None => {}
+            }
+        }
+    }
+
+    async fn heed(&self, request: Request) -> Result<(), StoreError> {
+        let tell = |destination: &EndpointName, signal: Signal| {
+            if let Some(dispatcher) = self.dispatchers.get(destination) {
+                let _ = dispatcher.send(signal);
+            }
+        };
+        match request {
+            Request::Requeued(numbers) => {
+                for (destination, numbers) in numbers {
+                    tell(&destination, Signal::Changed(numbers));
+                }
+            }
+            Request::Freed(destinations) => {
+                for destination in destinations {
+                    tell(&destination, Signal::Changed(Vec::new()));
+                }
+            }
+            Request::Link(endpoint) => {
+                let states = self.store.link_states().await?;
+                let state = states.into_iter().find(|state| state.endpoint == endpoint);
+                let paused = state.is_some_and(|state| state.paused.is_some());
+                if let Some(inbox) = self.inboxes.get(&endpoint) {
+                    inbox.pause(paused);
+                }
+                tell(&endpoint, Signal::Paused(paused));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn by_destination(rows: Vec<Delivery>) -> HashMap<EndpointName, Vec<Delivery>> {
+    let mut groups: HashMap<EndpointName, Vec<Delivery>> = HashMap::new();
+    for row in rows {
+        groups.entry(row.destination.clone()).or_default().push(row);
+    }
+    groups
+}
+
+/// How far the tail was read, and which numbers it skipped: those may still appear, because a
+/// number is given before its transaction commits.
+#[derive(Debug, Default)]
+struct Position {
+    tail: Number,
+    skipped: BTreeMap<Number, Duration>,
+    strangers: HashSet<EndpointName>,
+}
+
+/// More skipped numbers than this are left to the sweep.
+const SKIPPED_MAX: usize = 10_000;
+
+impl Position {
+    fn pass(&mut self, rows: &[Delivery], late_for: Duration, now: Duration) {
+        for row in rows {
+            // Before the first read everything is skipped, and settled long ago.
+            if !late_for.is_zero() && self.tail > 0 {
+                let room = SKIPPED_MAX.saturating_sub(self.skipped.len());
+                let skipped = (self.tail + 1..row.number).rev().take(room);
+                self.skipped.extend(skipped.map(|number| (number, now + late_for)));
+            }
+            self.tail = row.number;
+        }
+    }
+
+    fn missed(&mut self, now: Duration) -> Vec<Number> {
+        self.skipped.retain(|_, until| *until >= now);
+        self.skipped.keys().copied().collect()
+    }
+
+    fn found(&mut self, number: Number) {
+        self.skipped.remove(&number);
+    }
+}
