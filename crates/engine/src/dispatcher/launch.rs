@@ -1,0 +1,168 @@
+//! Claims what may go and starts the calls.
+
+use std::{sync::Arc, time::Duration};
+
+use pabal_core::{DeadReason, StoreError, Which};
+
+use super::{Call, Dispatcher, LOAD_MAX, STORE_PAUSE};
+use crate::{
+    careful::STARTS_MAX,
+    health::Permission,
+    lanes::{KeyId, Outcome, Row},
+    sending::{self, Outgoing},
+};
+
+impl Dispatcher {
+    /// The next deliveries that may go, as many as calls are free; `None`: none, and
+    /// [`Dispatcher::wake_at`] says until when.
+    pub(super) fn take(&mut self, now: Duration) -> Option<(Vec<(KeyId, Row)>, bool)> {
+        let destination = &self.caller.destination;
+        let batch_max = destination.sender.limits().batch_max.max(1);
+        let free = destination.concurrency.saturating_sub(self.calls.len()) * batch_max;
+        let mut taken = Vec::new();
+        let mut probe = false;
+        while taken.len() < free.min(LOAD_MAX) && !probe {
+            let next = match self.health.permission(now) {
+                Permission::Yes => self.lanes.take(now),
+                Permission::Probe => {
+                    probe = true;
+                    self.lanes.take_for_probe()
+                }
+                Permission::NotBefore(time) => {
+                    self.wake_at = time;
+                    break;
+                }
+            };
+            let Some(next) = next else {
+                self.wake_at = if probe { None } else { self.lanes.next_due() };
+                break;
+            };
+            self.health.sent(now);
+            taken.push(next);
+        }
+        (!taken.is_empty()).then_some((taken, probe))
+    }
+
+    pub(super) async fn launch(&mut self, taken: Vec<(KeyId, Row)>, probe: bool) {
+        let ids: Vec<_> = taken.iter().map(|(_, row)| (row.number, row.message)).collect();
+        let loaded = match self.caller.store.load(&ids).await {
+            Ok(loaded) => loaded,
+            Err(error) => return self.give_back(taken, &error),
+        };
+        let destination = Arc::clone(&self.caller.destination);
+        let mut outgoing = Vec::new();
+        let mut missing = Vec::new();
+        for ((key, row), loaded) in taken.into_iter().zip(loaded) {
+            match loaded {
+                None => missing.push((key, row)),
+                Some(_) if row.started >= STARTS_MAX => {
+                    self.set_aside(
+                        key,
+                        row,
+                        DeadReason::KilledProcess,
+                        "the process ended while it was sent",
+                    );
+                }
+                Some(loaded) => match sending::write(&destination, &key, &row, loaded) {
+                    Ok(out) => outgoing.push(out),
+                    Err(error) => self.cannot_be_sent(key, row, &error),
+                },
+            }
+        }
+        self.look_for(missing).await;
+        if probe && outgoing.is_empty() {
+            self.health.not_sent();
+        }
+        match self.note_careful(outgoing).await {
+            Ok(outgoing) => self.call(outgoing, probe),
+            Err((outgoing, error)) => {
+                self.give_back(
+                    outgoing.into_iter().map(|out| (out.key, out.row)).collect(),
+                    &error,
+                );
+            }
+        }
+    }
+
+    fn give_back(&mut self, rows: Vec<(KeyId, Row)>, error: &StoreError) {
+        tracing::warn!(destination = %self.caller.destination.name, %error, "sending waits for the store");
+        self.health.not_sent();
+        for (key, row) in rows {
+            self.lanes.settled(&key, row.number, Outcome::Back);
+        }
+        self.store_pause = self.now() + STORE_PAUSE;
+    }
+
+    /// Deliveries without a message: settled meanwhile, or their body is gone.
+    async fn look_for(&mut self, missing: Vec<(KeyId, Row)>) {
+        if missing.is_empty() {
+            return;
+        }
+        let numbers: Vec<_> = missing.iter().map(|(_, row)| row.number).collect();
+        match self.caller.store.deliveries(Which::Numbers(&numbers), numbers.len()).await {
+            Ok(there) => {
+                for (key, row) in missing {
+                    if there.iter().any(|delivery| delivery.number == row.number) {
+                        self.set_aside(key, row, DeadReason::BodyGone, "its body is gone");
+                    } else {
+                        self.lanes.settled(&key, row.number, Outcome::Gone);
+                        self.want(&key);
+                    }
+                }
+            }
+            Err(error) => self.give_back(missing, &error),
+        }
+    }
+
+    /// Notes those that may have been in flight when an earlier holder died, all at once. Suspects
+    /// are noted when their turn alone has come.
+    async fn note_careful(
+        &self,
+        outgoing: Vec<Outgoing>,
+    ) -> Result<Vec<Outgoing>, (Vec<Outgoing>, StoreError)> {
+        let careful: Vec<_> = outgoing
+            .iter()
+            .filter(|out| out.row.careful && out.row.started == 0)
+            .map(|out| out.row.number)
+            .collect();
+        if careful.is_empty() {
+            return Ok(outgoing);
+        }
+        match self.caller.store.mark_started(self.caller.epoch, &careful).await {
+            Ok(()) => Ok(outgoing),
+            Err(error) => Err((outgoing, error)),
+        }
+    }
+
+    fn call(&mut self, outgoing: Vec<Outgoing>, probe: bool) {
+        let sender = Arc::clone(&self.caller.destination.sender);
+        let limits = sender.limits();
+        let mut batch: Vec<Outgoing> = Vec::new();
+        let mut bytes = 0;
+        for out in outgoing {
+            if out.row.started > 0 || out.row.alone {
+                self.start_call(vec![out], probe);
+                continue;
+            }
+            let size = sender.wire_size(&out.message);
+            if batch.len() >= limits.batch_max || bytes + size > limits.batch_bytes_max {
+                let full = std::mem::take(&mut batch);
+                self.start_call(full, probe);
+                bytes = 0;
+            }
+            bytes += size;
+            batch.push(out);
+        }
+        self.start_call(batch, probe);
+    }
+
+    fn start_call(&mut self, batch: Vec<Outgoing>, probe: bool) {
+        if batch.is_empty() {
+            return;
+        }
+        let alone = batch.iter().any(|out| out.row.started > 0);
+        let rows = batch.iter().map(|out| (out.key.clone(), out.row.clone())).collect();
+        let task = self.calls.spawn(self.caller.clone().call(batch, alone));
+        self.in_hand.insert(task.id(), Call { rows, probe });
+    }
+}

@@ -1,0 +1,101 @@
+//! Reads beside the sending: what follows of a key, what did not fit, what was put back.
+
+use std::sync::Arc;
+
+use pabal_core::{Number, StoreError, Which};
+use tokio::task::JoinError;
+
+use super::{Chore, Dispatcher, PAGE, STORE_PAUSE};
+use crate::lanes::{Fetch, KeyId};
+
+impl Dispatcher {
+    pub(super) fn want(&mut self, key: &KeyId) {
+        if let Some(fetch) = self.lanes.wants(key) {
+            self.fetch(fetch);
+        }
+    }
+
+    pub(super) fn read_what_is_wanted(&mut self) {
+        if let Some(fetch) = self.lanes.wants_refill() {
+            self.fetch(fetch);
+        }
+    }
+
+    pub(super) fn fetch(&mut self, fetch: Fetch) {
+        let (store, clock) = (Arc::clone(&self.caller.store), Arc::clone(&self.caller.clock));
+        let destination = self.caller.destination.name.clone();
+        self.chores.spawn(async move {
+            let which = match &fetch {
+                Fetch::Key { key: KeyId::Key(key), after } => {
+                    Which::Key { destination: &destination, key, after: *after }
+                }
+                Fetch::Key { after, .. } | Fetch::Forgotten { after } | Fetch::Sweep { after } => {
+                    Which::Destination { destination: &destination, after: *after }
+                }
+            };
+            let page = page_of(&fetch);
+            let rows = until_read(&*clock, || store.deliveries(which, page)).await;
+            Chore::Fetched(fetch, rows)
+        });
+    }
+
+    pub(super) fn read_changes(&mut self, numbers: Vec<Number>) {
+        let (store, clock) = (Arc::clone(&self.caller.store), Arc::clone(&self.caller.clock));
+        let destination = self.caller.destination.name.clone();
+        self.chores.spawn(async move {
+            let held = until_read(&*clock, || store.held(&destination)).await;
+            let which = Which::Numbers(&numbers);
+            let back = until_read(&*clock, || store.deliveries(which, numbers.len())).await;
+            Chore::Changed { held, back }
+        });
+    }
+
+    pub(super) fn did(&mut self, chore: Result<Chore, JoinError>) {
+        let now = self.now();
+        match chore {
+            Ok(Chore::Fetched(fetch, rows)) => {
+                let complete = rows.len() < page_of(&fetch);
+                self.lanes.fetched(&fetch, &rows, complete, now);
+                match (&fetch, rows.last()) {
+                    (Fetch::Key { key, .. }, _) => self.want(key),
+                    (Fetch::Sweep { .. }, Some(last)) if !complete => {
+                        self.fetch(Fetch::Sweep { after: last.number });
+                    }
+                    _ => {}
+                }
+            }
+            Ok(Chore::Changed { held, back }) => {
+                for key in self.lanes.still_held(&held) {
+                    self.want(&key);
+                }
+                self.lanes.offer_back(&back, now);
+            }
+            Ok(Chore::LinkWritten) => self.link_writing = false,
+            Err(error) => tracing::error!(%error, "reading on the side failed"),
+        }
+    }
+}
+
+fn page_of(fetch: &Fetch) -> usize {
+    match fetch {
+        // As many as stand in memory.
+        Fetch::Key { .. } => crate::lanes::ROWS_PER_KEY,
+        Fetch::Forgotten { .. } | Fetch::Sweep { .. } => PAGE,
+    }
+}
+
+/// Reads until the store can.
+async fn until_read<T, F: Future<Output = Result<T, StoreError>>>(
+    clock: &dyn pabal_core::Clock,
+    read: impl Fn() -> F,
+) -> T {
+    loop {
+        match read().await {
+            Ok(answer) => return answer,
+            Err(error) => {
+                tracing::warn!(%error, "reading is tried again");
+                clock.sleep(STORE_PAUSE).await;
+            }
+        }
+    }
+}

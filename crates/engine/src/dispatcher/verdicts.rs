@@ -1,0 +1,249 @@
+//! Judges what calls gave, and has it written.
+
+use std::time::Duration;
+
+use pabal_core::{DeadReason, Fate, Holds, OnDead, Order, Receipt, SendError, Settled, Settlement};
+use tokio::task::{Id, JoinError};
+
+use super::{Call, Dispatcher, Follow, Next, PANICS_MAX, Told};
+use crate::{
+    Event,
+    health::Ruling,
+    lanes::{KeyId, Outcome, Row},
+    sending::{self, Tried},
+    settler,
+};
+
+impl Dispatcher {
+    pub(super) fn ended(&mut self, ended: Result<(Id, Vec<Tried>), JoinError>) {
+        let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let Some(call) = self.in_hand.remove(&id) else {
+            return;
+        };
+        match ended {
+            Ok((_, tried)) => tried.into_iter().for_each(|tried| self.judge(tried, call.probe)),
+            Err(lost) => self.lost(call, lost),
+        }
+    }
+
+    /// The task of a call panicked or was cut off: nobody knows whether the partner has it.
+    fn lost(&mut self, call: Call, lost: JoinError) {
+        if call.probe {
+            self.health.not_sent();
+        }
+        let (cut, alone) = (lost.is_cancelled(), call.rows.len() == 1);
+        let cause = if cut {
+            pabal_core::Cause::from("cut off when the hub stopped")
+        } else {
+            pabal_core::Cause::with("the sender panicked", panic_text(lost))
+        };
+        for (key, mut row) in call.rows {
+            if !cut {
+                row.panics += u32::from(alone);
+                let panics = row.panics;
+                self.lanes.mark(&key, row.number, |row| (row.alone, row.panics) = (true, panics));
+                tracing::error!(
+                    alert = true, destination = %self.caller.destination.name,
+                    message = %row.message, panics, %cause, "a send panicked"
+                );
+            }
+            let error = SendError::Transient { cause: cause.clone(), retry_after: None };
+            let tried = Tried {
+                key,
+                row,
+                verdict: Err(error),
+                duration: Duration::ZERO,
+                pin: None,
+                sha256: None,
+                size: 0,
+            };
+            if tried.row.panics >= PANICS_MAX {
+                self.settle_dead(tried, DeadReason::Panic);
+            } else {
+                self.settle_again(tried, true, None);
+            }
+        }
+    }
+
+    fn judge(&mut self, tried: Tried, probe: bool) {
+        let now = self.now();
+        if let Err(SendError::Transient { cause, .. }) = &tried.verdict
+            && cause.summary == sending::NO_VERDICT
+        {
+            self.lanes.mark(&tried.key, tried.row.number, |row| row.alone = true);
+        }
+        let held = self.health.held().is_some();
+        let ruling =
+            self.health.judge(&tried.verdict, tried.row.message, probe, now, fastrand::f64());
+        self.tell_health(held, now);
+        match ruling {
+            Ruling::Delivered => self.settle(tried, Fate::Delivered, Next::Gone, None, false),
+            Ruling::Dead => {
+                let reason = match &tried.verdict {
+                    Err(SendError::Permanent { reason, .. }) => (*reason).into(),
+                    _ => DeadReason::Refused,
+                };
+                self.settle_dead(tried, reason);
+            }
+            Ruling::Again { spend: true, not_before } => self.settle_again(tried, true, not_before),
+            Ruling::Again { spend: false, .. } if tried.verdict == Err(SendError::NotSent) => {
+                self.go_back(tried);
+            }
+            Ruling::Again { spend: false, .. } if probe => {
+                let fate =
+                    Fate::Retry { after: Duration::ZERO, spend: false, pin: tried.pin.clone() };
+                self.settle(tried, fate, Next::Turn, None, false);
+            }
+            Ruling::Again { spend: false, not_before } => {
+                self.lanes.mark(&tried.key, tried.row.number, |row| row.setbacks += 1);
+                self.settle_again(tried, false, not_before);
+            }
+        }
+    }
+
+    /// It was not tried: nothing to write, unless a note has to be taken back.
+    fn go_back(&mut self, tried: Tried) {
+        if tried.row.careful || tried.row.started > 0 {
+            let fate = Fate::Retry { after: Duration::ZERO, spend: false, pin: None };
+            self.settle(tried, fate, Next::Back, None, false);
+        } else {
+            self.lanes.settled(&tried.key, tried.row.number, Outcome::Back);
+        }
+    }
+
+    fn settle_again(&mut self, tried: Tried, spend: bool, not_before: Option<Duration>) {
+        let retry = &self.caller.destination.retry;
+        let attempts = tried.row.attempts + u32::from(spend);
+        if spend && attempts >= retry.attempts {
+            return self.settle_dead(tried, DeadReason::Exhausted);
+        }
+        let failures = if spend { attempts } else { tried.row.setbacks + 1 };
+        let after = retry.wait(failures, fastrand::f64()).max(not_before.unwrap_or_default());
+        // What may have reached the partner is sent the same for ever.
+        let reached = !matches!(tried.verdict, Err(SendError::Unreachable { .. }));
+        let pin = if reached { tried.pin.clone() } else { None };
+        let fate = Fate::Retry { after, spend, pin };
+        self.settle(tried, fate, Next::Retry { after, spent: spend }, None, spend);
+    }
+
+    fn settle_dead(&mut self, tried: Tried, reason: DeadReason) {
+        let cause = match &tried.verdict {
+            Err(error) => error.cause().cloned().unwrap_or_else(|| "not sent".into()),
+            Ok(_) => "taken".into(),
+        };
+        let destination = &self.caller.destination;
+        let holds = match (destination.on_dead, destination.order, &tried.row, &tried.key) {
+            (OnDead::Pass, ..) | (_, Order::None, ..) | (_, _, _, KeyId::Single(_)) => {
+                Holds::Nothing
+            }
+            (OnDead::Hold, Order::Key, ..) => Holds::Key,
+            (OnDead::Hold, Order::All, ..) => Holds::Destination,
+        };
+        tracing::warn!(
+            destination = %destination.name, message = %tried.row.message, ?reason, %cause, ?holds,
+            "a delivery is a dead letter"
+        );
+        let next = if holds == Holds::Nothing { Next::Gone } else { Next::Holds };
+        let fate = Fate::Dead { reason, cause, holds, pin: tried.pin.clone() };
+        self.settle(tried, fate, next, Some(reason), true);
+    }
+
+    /// Set aside without having been tried this time.
+    pub(super) fn set_aside(
+        &mut self,
+        key: KeyId,
+        row: Row,
+        reason: DeadReason,
+        cause: &'static str,
+    ) {
+        let verdict = Err(SendError::transient(cause));
+        let (duration, pin, sha256, size) = (Duration::ZERO, None, None, 0);
+        self.settle_dead(Tried { key, row, verdict, duration, pin, sha256, size }, reason);
+    }
+
+    pub(super) fn cannot_be_sent(&mut self, key: KeyId, row: Row, error: &SendError) {
+        let reason = match error {
+            SendError::Permanent { reason, .. } => (*reason).into(),
+            _ => DeadReason::Invalid,
+        };
+        let (duration, pin, sha256, size) = (Duration::ZERO, None, None, 0);
+        let verdict: Result<Receipt, _> = Err(error.clone());
+        self.settle_dead(Tried { key, row, verdict, duration, pin, sha256, size }, reason);
+    }
+
+    fn settle(
+        &mut self,
+        tried: Tried,
+        fate: Fate,
+        next: Next,
+        dead: Option<DeadReason>,
+        spent: bool,
+    ) {
+        let attempt = tried.attempt();
+        let told = (attempt.outcome != "not-sent").then_some(Told {
+            outcome: attempt.outcome,
+            spent,
+            duration: attempt.duration,
+            dead,
+        });
+        let settlement = Settlement {
+            number: tried.row.number,
+            message: tried.row.message,
+            destination: self.caller.destination.name.clone(),
+            round: tried.row.round,
+            attempt: told.is_some().then_some(attempt),
+            fate,
+        };
+        let follow = Follow { key: tried.key, row: tried.row, next, told };
+        self.unsettled += 1;
+        let job = settler::Job { settlement, follow, dispatcher: self.own.clone() };
+        if self.settler.send(job).is_err() {
+            tracing::error!("the settler has ended before its dispatchers");
+        }
+    }
+
+    pub(super) fn settled(&mut self, follow: Follow, settled: Settled, now: Duration) {
+        self.unsettled -= 1;
+        let Follow { key, row, next, told } = follow;
+        let destination = &self.caller.destination.name;
+        let message = row.message;
+        let observe = |event: Event<'_>| self.observer.observe(event);
+        if settled == Settled::NotThere {
+            tracing::warn!(%destination, %message, "it was settled before");
+            observe(Event::SettledBefore { destination, message });
+            self.lanes.settled(&key, row.number, Outcome::Gone);
+            return self.want(&key);
+        }
+        if let Some(Told { outcome, spent, duration, dead }) = told {
+            observe(Event::Attempt { destination, message, outcome, spent, duration });
+            if let Some(reason) = dead {
+                observe(Event::Dead { destination, message, reason });
+            } else if matches!(next, Next::Gone) {
+                let age = now.saturating_sub(row.accepted);
+                observe(Event::Delivered { destination, message, attempts: row.attempts + 1, age });
+            }
+        }
+        let outcome = match next {
+            Next::Gone => Outcome::Gone,
+            Next::Holds => Outcome::Holds,
+            Next::Retry { after, spent } => Outcome::Retry { due: now + after, spent },
+            // It opened while this was written: it may go at once.
+            Next::Turn if self.health.held().is_none() => Outcome::Retry { due: now, spent: false },
+            Next::Turn => Outcome::Turn,
+            Next::Back => Outcome::Back,
+        };
+        self.lanes.settled(&key, row.number, outcome);
+        self.want(&key);
+    }
+}
+
+fn panic_text(lost: JoinError) -> String {
+    match lost.try_into_panic() {
+        Ok(panic) => panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_default(),
+        Err(lost) => lost.to_string(),
+    }
+}
