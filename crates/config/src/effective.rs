@@ -1,0 +1,148 @@
+//! What the configuration comes to, with the defaults filled in: for `pabal config show`.
+
+use bytesize::ByteSize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    AnswerConfig, Config, DestinationConfig, IdentifyConfig, JqText, SourceConfig, StoreConfig,
+    redact,
+};
+
+impl Config {
+    /// Everything that is in effect. Secrets show where they are, never what.
+    #[must_use]
+    pub fn effective(&self) -> Value {
+        let hub = &self.hub;
+        let StoreConfig::Sqlite(store) = &hub.store;
+        let tls = hub
+            .http
+            .tls
+            .as_ref()
+            .map(|tls| json!({ "cert": tls.cert, "key": tls.key, "client_ca": tls.client_ca }));
+        let mut all = json!({
+            "hub": {
+                "name": hub.name,
+                "store": { "sqlite": store },
+                "http": { "listen": hub.http.listen.to_string(), "tls": tls },
+                "admin": { "listen": hub.admin.listen.to_string(), "token": hub.admin.token },
+                "timezone": hub.timezone,
+                "body_max": size(hub.body_bytes_max),
+                "grace": time(hub.grace),
+                "log": { "format": hub.log.format, "filter": hub.log.filter },
+            },
+            "partners": self.partners.iter().map(|partner| {
+                let settings = json!({
+                    "name": partner.name,
+                    "contacts": partner.contacts,
+                    "destination": named(self.destinations.iter()
+                        .filter(|d| d.name.partner() == partner.id)
+                        .map(|d| (d.name.name(), destination(d)))),
+                    "source": named(self.sources.iter()
+                        .filter(|s| s.name.partner() == partner.id)
+                        .map(|s| (s.name.name(), source(s)))),
+                });
+                (partner.id.clone(), settings)
+            }).collect::<Map<_, _>>(),
+        });
+        drop_nulls(&mut all);
+        all
+    }
+
+    /// The same as TOML.
+    #[must_use]
+    pub fn effective_toml(&self) -> String {
+        // A tree of strings, numbers, lists and tables always is TOML.
+        toml::to_string_pretty(&self.effective()).unwrap_or_default()
+    }
+}
+
+fn named<'a>(endpoints: impl Iterator<Item = (&'a str, Value)>) -> Map<String, Value> {
+    endpoints.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn destination(destination: &DestinationConfig) -> Value {
+    let mut adapter = redact::printable(&destination.adapter.settings.0, false);
+    if let (Some(fields), Some(rule)) = (adapter.as_object_mut(), &destination.answer) {
+        fields.insert("answer".to_owned(), answer(rule));
+    }
+    json!({
+        "id": destination.id,
+        "title": destination.title,
+        "takes": destination.takes,
+        "from": destination.from,
+        "when": jq(&destination.when),
+        "order": destination.order,
+        "on_dead": destination.on_dead,
+        "retry": destination.retry,
+        "breaker": destination.breaker,
+        "concurrency": destination.concurrency,
+        "rate": destination.rate.map(|rate| rate.to_string()),
+        &destination.adapter.name: adapter,
+    })
+}
+
+fn source(source: &SourceConfig) -> Value {
+    let adapter = redact::printable(&source.adapter.settings.0, false);
+    json!({
+        "id": source.id,
+        "title": source.title,
+        "read": source.identify.as_ref().map(|rules| json!({ "identify": identify(rules) })),
+        "on_invalid": source.on_invalid,
+        "may_address": source.may_address,
+        "body_max": size(source.body_bytes_max),
+        &source.adapter.name: adapter,
+    })
+}
+
+fn answer(rule: &AnswerConfig) -> Value {
+    json!({
+        "format": rule.format,
+        "charset": rule.charset,
+        "success": jq(&rule.success),
+        "duplicate": jq(&rule.duplicate),
+        "retry": jq(&rule.retry),
+        "dead": jq(&rule.dead),
+        "else": rule.otherwise,
+    })
+}
+
+fn identify(rules: &IdentifyConfig) -> Value {
+    json!({
+        "id": jq(&rules.id),
+        "type": jq(&rules.message_type),
+        "key": jq(&rules.key),
+        "version": jq(&rules.version),
+        "correlation": jq(&rules.correlation),
+        "missing": rules.missing,
+    })
+}
+
+fn jq(text: &Option<JqText>) -> Option<&str> {
+    text.as_ref().map(|text| text.text.as_str())
+}
+
+/// Exact: a size that is no whole number of kibibytes is given in bytes.
+fn size(bytes: usize) -> String {
+    let bytes = bytes as u64;
+    if bytes.is_multiple_of(1024) {
+        ByteSize(bytes).display().iec().to_string()
+    } else {
+        format!("{bytes} B")
+    }
+}
+
+fn time(duration: std::time::Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
+/// TOML has no null: what is not set is not there.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, inner| !inner.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}

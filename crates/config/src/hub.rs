@@ -1,0 +1,334 @@
+//! `hub.toml`: what concerns the hub itself.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytesize::ByteSize;
+use figment::{
+    Figment, Metadata, Profile, Provider,
+    providers::Serialized,
+    value::{Dict, Map as Profiles, Value as FigmentValue},
+};
+use pabal_core::SecretReference;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::{Fault, Position, known::Table, parse::Parser, place::Layers};
+
+/// What concerns the hub itself.
+#[derive(Debug, Clone)]
+pub struct HubConfig {
+    /// Its name, which goes into every message id and so must never change.
+    pub name: String,
+    /// Where everything is kept.
+    pub store: StoreConfig,
+    /// The listener for partners.
+    pub http: HttpConfig,
+    /// The listener for operators.
+    pub admin: AdminConfig,
+    /// The operators' time zone (IANA name).
+    pub timezone: String,
+    /// The largest body a source may hand over unless it says otherwise, in bytes.
+    pub body_bytes_max: usize,
+    /// How long work in hand may take to end at a stop.
+    pub grace: Duration,
+    /// What is logged, and how.
+    pub log: LogConfig,
+    /// Where the settings stand.
+    pub position: Position,
+}
+
+/// Where everything is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreConfig {
+    /// In this file, relative to the directory that holds the configuration directory.
+    Sqlite(PathBuf),
+}
+
+/// The listener for partners.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// Address and port.
+    pub listen: SocketAddr,
+    /// With TLS.
+    pub tls: Option<TlsConfig>,
+}
+
+/// Certificates, as paths that can be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// The certificate chain (PEM).
+    pub cert: PathBuf,
+    /// Its private key (PEM).
+    pub key: PathBuf,
+    /// Whose certificates partners may show (PEM).
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The listener for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminConfig {
+    /// Address and port.
+    pub listen: SocketAddr,
+    /// The token callers show; without one the hub makes a token file.
+    pub token: Option<SecretReference>,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// The form of a line.
+    pub format: LogFormat,
+    /// Which lines, e.g. `info` or `warn,pabal=debug`.
+    pub filter: String,
+}
+
+/// The form of a log line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines.
+    Json,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HubToml {
+    name: Option<String>,
+    store: StoreToml,
+    http: HttpToml,
+    admin: AdminToml,
+    timezone: String,
+    body_max: ByteSize,
+    #[serde(with = "humantime_serde")]
+    grace: Duration,
+    log: LogToml,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum StoreToml {
+    Sqlite(PathBuf),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HttpToml {
+    listen: SocketAddr,
+    tls: Option<TlsToml>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsToml {
+    cert: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AdminToml {
+    listen: SocketAddr,
+    token: Option<SecretReference>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogToml {
+    format: LogFormat,
+    filter: String,
+}
+
+fn defaults() -> Value {
+    json!({
+        "store": { "sqlite": "var/pabal.db" },
+        "http": { "listen": "127.0.0.1:8080" },
+        "admin": { "listen": "127.0.0.1:8081" },
+        "timezone": "Asia/Seoul",
+        "body_max": "16 MiB",
+        "grace": "10s",
+        "log": { "format": "text", "filter": "info" },
+    })
+}
+
+/// Tables of which exactly one key may be set: an overlay replaces them whole.
+const ONE_OF: [&[&str]; 2] = [&["store"], &["admin", "token"]];
+
+/// The settings of the environment: `PABAL_` and a path whose parts are joined by `__`.
+pub(crate) fn variables(environment: &[(String, String)]) -> Vec<(Vec<String>, String, String)> {
+    let settings = environment.iter().filter_map(|(name, value)| {
+        let path = name.strip_prefix("PABAL_").filter(|path| path.contains("__"))?;
+        let path = path.split("__").map(str::to_ascii_lowercase).collect();
+        Some((path, name.clone(), value.clone()))
+    });
+    settings.collect()
+}
+
+/// One layer of the environment for figment.
+struct Variables(Dict);
+
+impl Provider for Variables {
+    fn metadata(&self) -> Metadata {
+        Metadata::named("environment")
+    }
+    fn data(&self) -> figment::Result<Profiles<Profile, Dict>> {
+        Ok(Profile::Default.collect(self.0.clone()))
+    }
+}
+
+/// Defaults, then the files from the lowest up, then the environment.
+fn merged(layers: &Layers, variables: &[(Vec<String>, String, String)]) -> figment::Result<Value> {
+    let mut all: Vec<Value> = vec![defaults()];
+    all.extend(layers.files.iter().map(|file| Value::Object(file.value())));
+    let mut environment = Dict::new();
+    for (path, _, text) in variables {
+        // What is not a TOML value by itself is a string.
+        let value: FigmentValue = match text.parse() {
+            Ok(value) => value,
+            Err(infallible) => match infallible {},
+        };
+        insert(&mut environment, path, value);
+    }
+    all.push(serde_json::to_value(&environment).unwrap_or_default());
+    for one_of in ONE_OF {
+        if let Some(last) = all.iter().rposition(|layer| at(layer, one_of).is_some()) {
+            all[..last].iter_mut().for_each(|layer| remove(layer, one_of));
+        }
+    }
+    let environment_is_last = all.pop().is_some();
+    debug_assert!(environment_is_last);
+    let files =
+        all.iter().fold(Figment::new(), |figment, layer| figment.merge(Serialized::globals(layer)));
+    files.merge(Variables(environment)).extract()
+}
+
+fn insert(table: &mut Dict, path: &[String], value: FigmentValue) {
+    match path {
+        [] => {}
+        [key] => {
+            table.insert(key.clone(), value);
+        }
+        [key, rest @ ..] => {
+            let mut inner = match table.remove(key) {
+                Some(FigmentValue::Dict(_, inner)) => inner,
+                _ => Dict::new(),
+            };
+            insert(&mut inner, rest, value);
+            table.insert(key.clone(), FigmentValue::from(inner));
+        }
+    }
+}
+
+fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    path.iter().try_fold(value, |value, key| value.get(key))
+}
+
+fn remove(value: &mut Value, path: &[&str]) {
+    match path {
+        [] => {}
+        [key] => {
+            value.as_object_mut().map(|fields| fields.remove(*key));
+        }
+        [key, rest @ ..] => {
+            if let Some(inner) = value.get_mut(key) {
+                remove(inner, rest);
+            }
+        }
+    }
+}
+
+/// Reads the layers as the hub's settings.
+pub(crate) fn read(
+    mut layers: Layers,
+    directory: &Path,
+    environment: &[(String, String)],
+    parser: &mut Parser<'_>,
+) -> Option<HubConfig> {
+    let variables = variables(environment);
+    let merged = merged(&layers, &variables);
+    layers.variables = variables.into_iter().map(|(path, name, _)| (path, name)).collect();
+    let position = Position::new(&Arc::new(layers), &[]);
+    let mut fields = match merged {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) => Map::new(),
+        Err(error) => {
+            parser.faults.push(Fault::at_key(&position, error.to_string()));
+            return None;
+        }
+    };
+    // Before anything reads it, so that no message can quote it.
+    let admin = fields.get_mut("admin").and_then(Value::as_object_mut);
+    let literal = admin.and_then(|admin| {
+        let is_text = admin.get("token").is_some_and(|token| !token.is_object());
+        is_text.then(|| admin.remove("token"))
+    });
+    if literal.is_some() {
+        parser.faults.push(Fault::literal_secret(&position.below("admin.token")));
+    }
+    let hub: HubToml = parser.table(fields, Table::Hub, &position)?;
+    let faults_before = parser.faults.iter().count();
+    let mut wrong = |key: &str, message: &str, help: &str| {
+        let fault = Fault::at_value(&position.below(key), message);
+        parser.faults.push(fault.help(help));
+    };
+    let name = match hub.name {
+        Some(name) if is_name(&name) => name,
+        Some(_) => {
+            wrong("name", "not a name", "1 to 64 lower-case letters, digits, `-` or `_`");
+            String::new()
+        }
+        None => {
+            wrong(
+                "name",
+                "`name` is missing",
+                "add name = \"…\"; it goes into every message id, so choose it once and never change it",
+            );
+            String::new()
+        }
+    };
+    if jiff::tz::TimeZone::get(&hub.timezone).is_err() {
+        wrong("timezone", "no such time zone", "write an IANA name, e.g. \"Asia/Seoul\"");
+    }
+    if hub.body_max.as_u64() == 0 {
+        wrong("body_max", "no body would be small enough", "the default is \"16 MiB\"");
+    }
+    if hub.http.listen == hub.admin.listen && hub.http.listen.port() != 0 {
+        wrong("admin.listen", "the same address as http.listen", "give each its own port");
+    }
+    if parser.faults.iter().count() > faults_before || literal.is_some() {
+        return None;
+    }
+    let StoreToml::Sqlite(store) = hub.store;
+    let parent = directory.parent().unwrap_or(directory);
+    Some(HubConfig {
+        name,
+        store: StoreConfig::Sqlite(parent.join(store)),
+        http: HttpConfig {
+            listen: hub.http.listen,
+            tls: hub.http.tls.map(|tls| TlsConfig {
+                cert: directory.join(tls.cert),
+                key: directory.join(tls.key),
+                client_ca: tls.client_ca.map(|path| directory.join(path)),
+            }),
+        },
+        admin: AdminConfig { listen: hub.admin.listen, token: hub.admin.token },
+        timezone: hub.timezone,
+        body_bytes_max: usize::try_from(hub.body_max.as_u64()).unwrap_or(usize::MAX),
+        grace: hub.grace,
+        log: LogConfig { format: hub.log.format, filter: hub.log.filter },
+        position,
+    })
+}
+
+fn is_name(name: &str) -> bool {
+    pabal_core::EndpointName::new(name, "x").is_ok()
+}

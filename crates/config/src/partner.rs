@@ -1,0 +1,464 @@
+//! `partners/<id>.toml`: everything about one agency.
+
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+use pabal_core::{BreakerPolicy, EndpointName, OnDead, Order, RetryPolicy, Settings, TypePattern};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::{
+    AdapterConfig, AnswerConfig, AnswerFormat, Contact, DestinationConfig, Else, Fault,
+    IdentifyConfig, MissingId, OnInvalid, PartnerConfig, Position, Rate, SourceConfig,
+    known::{self, Table},
+    parse::Parser,
+    place::{Layers, lay_over},
+};
+
+/// What one partner's file holds; what is wrong is left out and reported.
+#[derive(Debug, Default)]
+pub(crate) struct Partner {
+    pub(crate) partner: Option<PartnerConfig>,
+    pub(crate) sources: Vec<SourceConfig>,
+    pub(crate) destinations: Vec<DestinationConfig>,
+    /// Every source the file names, also those with faults: others may refer to them.
+    pub(crate) source_names: Vec<EndpointName>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartnerToml {
+    name: Option<String>,
+    #[serde(default)]
+    contacts: Vec<Contact>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DestinationToml {
+    id: Option<String>,
+    title: Option<String>,
+    #[serde(default)]
+    takes: Vec<TypePattern>,
+    #[serde(default)]
+    from: Vec<String>,
+    when: Option<String>,
+    #[serde(default)]
+    order: Order,
+    on_dead: Option<OnDead>,
+    #[serde(default)]
+    retry: RetryPolicy,
+    #[serde(default)]
+    breaker: BreakerPolicy,
+    #[serde(default = "concurrency")]
+    concurrency: i64,
+    rate: Option<String>,
+}
+
+fn concurrency() -> i64 {
+    16
+}
+
+const CONCURRENCY_MAX: i64 = 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SourceToml {
+    id: Option<String>,
+    title: Option<String>,
+    #[serde(default)]
+    read: ReadToml,
+    #[serde(default)]
+    on_invalid: OnInvalid,
+    #[serde(default)]
+    may_address: bool,
+    body_max: Option<ByteSize>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct ReadToml {
+    identify: Option<IdentifyToml>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IdentifyToml {
+    id: Option<String>,
+    #[serde(rename = "type")]
+    message_type: Option<String>,
+    key: Option<String>,
+    version: Option<String>,
+    correlation: Option<String>,
+    #[serde(default)]
+    missing: MissingId,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnswerToml {
+    #[serde(default)]
+    format: AnswerFormat,
+    charset: Option<String>,
+    success: Option<String>,
+    duplicate: Option<String>,
+    retry: Option<String>,
+    dead: Option<String>,
+    #[serde(default, rename = "else")]
+    otherwise: Else,
+}
+
+/// Reads the layers as one partner.
+pub(crate) fn read(
+    id: &str,
+    layers: Layers,
+    body_bytes_max: usize,
+    parser: &mut Parser<'_>,
+) -> Partner {
+    let mut fields = merged(&layers, parser);
+    let position = Position::new(&Arc::new(layers), &[]);
+    let mut partner = Partner::default();
+    let mut endpoints = |kind: &str| match fields.remove(kind) {
+        None => Map::new(),
+        Some(Value::Object(tables)) => tables,
+        Some(_) => {
+            let fault = Fault::at_key(&position.child(kind), format!("`{kind}` is not a table"));
+            parser.faults.push(fault.help(format!("write [{kind}.NAME]")));
+            Map::new()
+        }
+    };
+    let (destinations, sources) = (endpoints("destination"), endpoints("source"));
+    parser.endpoint = "NAME".to_owned();
+    if let Some(read) = parser.table::<PartnerToml>(fields, Table::Partner, &position) {
+        match read.name.filter(|name| !name.trim().is_empty()) {
+            Some(name) => {
+                partner.partner =
+                    Some(PartnerConfig { id: id.to_owned(), name, contacts: read.contacts });
+            }
+            None => {
+                let fault = Fault::at_key(&position.child("name"), "`name` is missing");
+                parser
+                    .faults
+                    .push(fault.help("add name = \"…\" at the top: what people call this agency"));
+            }
+        }
+    }
+    for (name, table) in destinations {
+        let position = position.child("destination").child(&name);
+        if let Some((name, table)) = endpoint(id, &name, table, &position, parser) {
+            partner.destinations.extend(destination(name, table, position, parser));
+        }
+    }
+    for (name, table) in sources {
+        let position = position.child("source").child(&name);
+        if let Some((name, table)) = endpoint(id, &name, table, &position, parser) {
+            partner.source_names.push(name.clone());
+            partner.sources.extend(source(name, table, position, body_bytes_max, parser));
+        }
+    }
+    partner
+}
+
+/// The overlay on the base, with its adapter tables in place of the base's.
+fn merged(layers: &Layers, parser: &Parser<'_>) -> Map<String, Value> {
+    let mut merged = Map::new();
+    for file in &layers.files {
+        let over = file.value();
+        for kind in ["destination", "source"] {
+            let Some(tables) = over.get(kind).and_then(Value::as_object) else {
+                continue;
+            };
+            for (name, table) in tables {
+                let has_adapter = table
+                    .as_object()
+                    .is_some_and(|table| table.keys().any(|key| parser.adapters.contains(key)));
+                let under = merged
+                    .get_mut(kind)
+                    .and_then(|tables: &mut Value| tables.get_mut(name))
+                    .and_then(Value::as_object_mut);
+                if let (true, Some(under)) = (has_adapter, under) {
+                    under.retain(|key, _| !parser.adapters.contains(key));
+                }
+            }
+        }
+        lay_over(&mut merged, over);
+    }
+    merged
+}
+
+fn endpoint(
+    partner: &str,
+    name: &str,
+    table: Value,
+    position: &Position,
+    parser: &mut Parser<'_>,
+) -> Option<(EndpointName, Map<String, Value>)> {
+    parser.endpoint = name.to_owned();
+    let Value::Object(table) = table else {
+        parser.faults.push(Fault::at_key(position, "not a table"));
+        return None;
+    };
+    match EndpointName::new(partner, name) {
+        Ok(full) => Some((full, table)),
+        Err(_) => {
+            let fault = Fault::at_key(
+                position,
+                format!("`{}` is not a name", pabal_core::shorten(name, 70)),
+            );
+            parser.faults.push(fault.help("1 to 64 lower-case letters, digits, `-` or `_`"));
+            None
+        }
+    }
+}
+
+/// Takes the one adapter table out of an endpoint's table.
+fn adapter(
+    fields: &mut Map<String, Value>,
+    side: Table,
+    position: &Position,
+    parser: &mut Parser<'_>,
+) -> Option<(AdapterConfig, Option<Map<String, Value>>)> {
+    // A table under an unknown key was meant to be an adapter's, unless it is a key's near miss.
+    let mut misspelt = false;
+    fields.retain(|key, value| {
+        let known = side.keys().contains(&key.as_str()) || parser.adapters.contains(key);
+        if known || !value.is_object() {
+            return true;
+        }
+        let elsewhere = known::nearest(key, side.keys()).is_some();
+        let adapters: Vec<&str> = parser.adapters.names().collect();
+        if elsewhere && known::nearest(key, &adapters).is_none() {
+            return true;
+        }
+        let help = match known::nearest(key, &adapters) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are: {}", adapters.join(", ")),
+        };
+        let fault = Fault::at_key(&position.child(key), format!("there is no adapter `{key}`"));
+        parser.faults.push(fault.help(help));
+        misspelt = true;
+        false
+    });
+    let names: Vec<String> =
+        fields.keys().filter(|key| parser.adapters.contains(key)).cloned().collect();
+    let mut tables: Vec<_> = names
+        .into_iter()
+        .filter_map(|name| fields.remove(&name).map(|table| (name, table)))
+        .collect();
+    if tables.len() > 1 {
+        let list =
+            tables.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(" and ");
+        let second = position.child(&tables[1].0);
+        let fault = Fault::at_key(&second, format!("two adapter tables, {list}"));
+        parser
+            .faults
+            .push(fault.help(
+                "keep one; another way to the same partner is another destination or source",
+            ));
+        return None;
+    }
+    let Some((name, table)) = tables.pop() else {
+        if !misspelt {
+            let adapters: Vec<_> = parser.adapters.names().collect();
+            let fault = Fault::at_key(position, "no adapter table says how");
+            let kind = known::side(side).unwrap_or_default();
+            parser.faults.push(fault.help(format!(
+                "add [{kind}.{}.NAME] with NAME one of: {}",
+                parser.endpoint,
+                adapters.join(", ")
+            )));
+        }
+        return None;
+    };
+    let position = position.child(&name);
+    let Value::Object(mut table) = table else {
+        parser.faults.push(Fault::at_key(&position, format!("`{name}` is not a table")));
+        return None;
+    };
+    let answer = match (side, table.remove("answer")) {
+        (Table::Destination, Some(Value::Object(answer))) => Some(answer),
+        (Table::Destination, Some(_)) => {
+            let fault = Fault::at_key(&position.child("answer"), "`answer` is not a table");
+            parser.faults.push(fault.help("write answer = { success = \"…\" }"));
+            return None;
+        }
+        (_, Some(_)) => {
+            let fault = Fault::at_key(&position.child("answer"), "unknown key `answer`");
+            parser.faults.push(fault.help("`answer` belongs in a destination's adapter table"));
+            return None;
+        }
+        (_, None) => None,
+    };
+    let own = parser.adapters.keys(&name, side == Table::Destination).to_vec();
+    let mut fine = true;
+    for key in table.keys() {
+        let right = known::misplaced_in_adapter(key, side, &parser.endpoint);
+        if let (false, Some(right)) = (own.contains(key), right) {
+            let fault = Fault::at_key(&position.child(key), format!("unknown key `{key}`"));
+            parser.faults.push(fault.help(right));
+            fine = false;
+        }
+    }
+    let settings = Value::Object(table);
+    fine &= parser.literal_secrets(&settings, &position);
+    fine.then_some((AdapterConfig { name, settings: Settings(settings), position }, answer))
+}
+
+fn destination(
+    name: EndpointName,
+    mut fields: Map<String, Value>,
+    position: Position,
+    parser: &mut Parser<'_>,
+) -> Option<DestinationConfig> {
+    let adapter = adapter(&mut fields, Table::Destination, &position, parser);
+    let answer = adapter.as_ref().and_then(|(adapter, answer)| {
+        let answer = answer.clone()?;
+        Some(self::answer(answer, adapter.position.child("answer"), parser))
+    });
+    let read: DestinationToml = parser.table(fields, Table::Destination, &position)?;
+    let faults_before = parser.faults.iter().count();
+    let from: Vec<EndpointName> = read
+        .from
+        .iter()
+        .enumerate()
+        .filter_map(|(index, text)| match text.parse() {
+            Ok(name) => Some(name),
+            Err(_) => {
+                let position = position.child("from").child(&index.to_string());
+                let fault = Fault::at_value(&position, "not the name of a source");
+                parser.faults.push(fault.help("write partner/name, e.g. \"welfare/decisions\""));
+                None
+            }
+        })
+        .collect();
+    let rate = read.rate.as_deref().map(str::parse::<Rate>);
+    if let Some(Err(message)) = &rate {
+        parser.faults.push(Fault::at_value(&position.child("rate"), message.clone()));
+    }
+    check(&read, &position, parser);
+    let fine = parser.faults.iter().count() == faults_before;
+    let (adapter, _) = adapter?;
+    let answer = match answer {
+        Some(answer) => Some(answer?),
+        None => None,
+    };
+    fine.then(|| DestinationConfig {
+        name,
+        id: read.id,
+        title: read.title,
+        takes: read.takes,
+        from,
+        when: position.jq("when", read.when),
+        order: read.order,
+        on_dead: read.on_dead.unwrap_or_else(|| OnDead::default_for(read.order)),
+        retry: read.retry,
+        breaker: read.breaker,
+        concurrency: usize::try_from(read.concurrency).unwrap_or(1),
+        rate: rate.and_then(Result::ok),
+        adapter,
+        answer,
+        position,
+    })
+}
+
+/// What types cannot say.
+fn check(read: &DestinationToml, position: &Position, parser: &mut Parser<'_>) {
+    let mut wrong = |key: &str, message: String, help: &str| {
+        let fault = Fault::at_value(&position.below(key), message);
+        parser.faults.push(fault.help(help));
+    };
+    if read.takes.is_empty() || read.takes.iter().any(|pattern| pattern.0.is_empty()) {
+        wrong(
+            "takes",
+            "it takes no message at all".to_owned(),
+            "list the types it takes, e.g. takes = [\"application.*\"]; \"*\" is every type",
+        );
+    }
+    if !(1..=CONCURRENCY_MAX).contains(&read.concurrency) {
+        wrong(
+            "concurrency",
+            format!("{} is not between 1 and {CONCURRENCY_MAX}", read.concurrency),
+            "to send nothing, pause the destination",
+        );
+    }
+    if read.retry.attempts == 0 {
+        wrong("retry.attempts", "there is always a first attempt".to_owned(), "the least is 1");
+    }
+    if read.retry.first.is_zero() || read.retry.first > read.retry.max {
+        wrong(
+            "retry.first",
+            "not between zero and `max`".to_owned(),
+            "waits double from `first` up to `max`",
+        );
+    }
+    if read.breaker.failures == 0 || read.breaker.refusals == 0 {
+        let key = if read.breaker.failures == 0 { "breaker.failures" } else { "breaker.refusals" };
+        wrong(key, "it would open before anything failed".to_owned(), "the least is 1");
+    }
+    if read.breaker.probe_first.is_zero() || read.breaker.probe_first > read.breaker.probe_max {
+        wrong(
+            "breaker.probe_first",
+            "not between zero and `probe_max`".to_owned(),
+            "pauses double from `probe_first` up to `probe_max`",
+        );
+    }
+}
+
+fn answer(
+    fields: Map<String, Value>,
+    position: Position,
+    parser: &mut Parser<'_>,
+) -> Option<AnswerConfig> {
+    let read: AnswerToml = parser.table(fields, Table::Answer, &position)?;
+    Some(AnswerConfig {
+        format: read.format,
+        charset: read.charset,
+        success: position.jq("success", read.success),
+        duplicate: position.jq("duplicate", read.duplicate),
+        retry: position.jq("retry", read.retry),
+        dead: position.jq("dead", read.dead),
+        otherwise: read.otherwise,
+        position,
+    })
+}
+
+fn source(
+    name: EndpointName,
+    mut fields: Map<String, Value>,
+    position: Position,
+    body_bytes_max: usize,
+    parser: &mut Parser<'_>,
+) -> Option<SourceConfig> {
+    let adapter = adapter(&mut fields, Table::Source, &position, parser);
+    let read: SourceToml = parser.table(fields, Table::Source, &position)?;
+    let own_max = read.body_max.map(|size| usize::try_from(size.as_u64()).unwrap_or(usize::MAX));
+    if own_max == Some(0) {
+        let fault = Fault::at_value(&position.child("body_max"), "no body would be small enough");
+        parser.faults.push(fault.help("leave it out for the hub's own limit"));
+        return None;
+    }
+    let identify = read.read.identify.map(|identify| {
+        let position = position.below("read.identify");
+        IdentifyConfig {
+            id: position.jq("id", identify.id),
+            message_type: position.jq("type", identify.message_type),
+            key: position.jq("key", identify.key),
+            version: position.jq("version", identify.version),
+            correlation: position.jq("correlation", identify.correlation),
+            missing: identify.missing,
+            position,
+        }
+    });
+    let (adapter, _) = adapter?;
+    Some(SourceConfig {
+        name,
+        id: read.id,
+        title: read.title,
+        identify,
+        on_invalid: read.on_invalid,
+        may_address: read.may_address,
+        body_bytes_max: own_max.unwrap_or(body_bytes_max),
+        adapter,
+        position,
+    })
+}

@@ -1,0 +1,119 @@
+//! What must not be printed although it stands in a file: values under keys that look secret, and
+//! credentials inside URLs.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+/// Parts of a key that make its value secret.
+const WORDS: [&str; 15] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "auth",
+    "bearer",
+    "basic",
+    "credential",
+    "apikey",
+    "api_key",
+    "private",
+    "signature",
+    "cookie",
+    "pasword",
+];
+
+/// Keys under which a string can only be a secret written where it must not be.
+const SECRETS: [&str; 9] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "bearer",
+    "api_key",
+    "apikey",
+    "private_key",
+];
+
+/// Whether the value under this key, or under any table around it, may be a secret.
+pub(crate) fn is_secret(path: &[String]) -> bool {
+    path.iter().any(|part| looks_secret(part))
+}
+
+pub(crate) fn looks_secret(key: &str) -> bool {
+    let plain = key.to_ascii_lowercase().replace('-', "_");
+    WORDS.iter().any(|word| plain.contains(word))
+}
+
+/// Whether a string under this key is a secret for certain.
+pub(crate) fn must_be_reference(key: &str) -> bool {
+    SECRETS.contains(&key.to_ascii_lowercase().replace('-', "_").as_str())
+}
+
+/// The text without what stands between `://` and `@`.
+pub(crate) fn without_credentials(text: &str) -> Cow<'_, str> {
+    if !text.contains("://") {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("://") {
+        let (before, after) = rest.split_at(start + 3);
+        out.push_str(before);
+        let end = after.find(['/', '"', '\'', ' ', '?', '#']).unwrap_or(after.len());
+        rest = match after[..end].rfind('@') {
+            Some(at) => {
+                out.push('…');
+                &after[at..]
+            }
+            None => after,
+        };
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// The value with everything secret taken out, for printing.
+pub(crate) fn printable(value: &Value, secret: bool) -> Value {
+    match value {
+        Value::Object(fields) if is_reference(fields) => value.clone(),
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let shown = fields
+                .map(|(key, inner)| (key.clone(), printable(inner, secret || looks_secret(key))));
+            Value::Object(shown.collect())
+        }
+        Value::Array(items) => items.iter().map(|item| printable(item, secret)).collect(),
+        Value::String(_) | Value::Number(_) if secret => Value::String("[secret]".to_owned()),
+        Value::String(text) => Value::String(without_credentials(text).into_owned()),
+        _ => value.clone(),
+    }
+}
+
+/// `{ env = "NAME" }` or `{ file = "path" }`: says where a secret is, not what.
+pub(crate) fn is_reference(fields: &serde_json::Map<String, Value>) -> bool {
+    fields.len() == 1
+        && fields
+            .iter()
+            .all(|(key, value)| matches!(key.as_str(), "env" | "file") && value.is_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_in_a_url_are_not_printed() {
+        for (text, shown) in [
+            ("http://u:p@h/x", "http://…@h/x"),
+            ("url = \"https://u:p@ss@h\"", "url = \"https://…@h\""),
+            ("http://h/a@b", "http://h/a@b"),
+            ("a://b c://u@d", "a://b c://…@d"),
+            ("no url", "no url"),
+        ] {
+            assert_eq!(without_credentials(text), shown);
+        }
+    }
+}
