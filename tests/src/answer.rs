@@ -123,8 +123,7 @@ impl Answer {
     /// With this JSON as its body.
     #[must_use]
     pub fn json(self, body: &serde_json::Value) -> Self {
-        self.header("content-type", "application/json")
-            .body(body.to_string())
+        self.header("content-type", "application/json").body(body.to_string())
     }
 
     /// With this body, a byte at a time.
@@ -179,14 +178,11 @@ impl Answer {
             Content::Dripped(bytes, every) => {
                 let ticks = tokio::time::interval(every);
                 let bytes = (0..bytes.len()).map(move |at| bytes.slice(at..=at));
-                Body::from_stream(stream::unfold(
-                    (ticks, bytes),
-                    |(mut ticks, mut bytes)| async {
-                        ticks.tick().await;
-                        let piece = Ok::<_, Infallible>(bytes.next()?);
-                        Some((piece, (ticks, bytes)))
-                    },
-                ))
+                Body::from_stream(stream::unfold((ticks, bytes), |(mut ticks, mut bytes)| async {
+                    ticks.tick().await;
+                    let piece = Ok::<_, Infallible>(bytes.next()?);
+                    Some((piece, (ticks, bytes)))
+                }))
             }
             Content::Repeated(piece, times) => Body::from_stream(stream::iter(
                 (0..times).map(move |_| Ok::<_, Infallible>(piece.clone())),

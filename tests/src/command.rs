@@ -61,7 +61,7 @@ impl Ran {
 /// Runs a program to its end, with `input` as its standard input.
 ///
 /// # Panics
-/// If it cannot be started (`cargo xtask test` installs what the tests need) or does not end within
+/// If it cannot be started (`cargo xtask prepare` installs what the tests need) or does not end within
 /// [`crate::LIMIT`].
 pub async fn run(program: impl AsRef<Path>, arguments: &[&str], input: &[u8]) -> Ran {
     let mut command = Command::new(program.as_ref());
@@ -78,7 +78,7 @@ pub(crate) async fn finish(mut command: Command, input: &[u8]) -> Ran {
         .kill_on_drop(true)
         .spawn()
         .unwrap_or_else(|error| {
-            panic!("`{shown}` cannot be started: {error}; `cargo xtask test` installs it")
+            panic!("`{shown}` cannot be started: {error}; `cargo xtask prepare` installs it")
         });
     let mut stdin = child.stdin.take().expect("it is piped");
     let (_, output) = within(&format!("the end of `{shown}`"), async {
@@ -92,11 +92,7 @@ pub(crate) async fn finish(mut command: Command, input: &[u8]) -> Ran {
         )
     })
     .await;
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = output.expect("the output of a child can be read");
+    let Output { status, stdout, stderr } = output.expect("the output of a child can be read");
     Ran {
         command: shown,
         code: status.code().unwrap_or(-1),

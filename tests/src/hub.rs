@@ -170,9 +170,7 @@ impl Hub {
     /// If it does not run, or does not end within [`crate::LIMIT`].
     pub async fn ended(&mut self) -> ExitStatus {
         let mut child = self.process.take().expect("the hub runs");
-        within("the end of the hub", child.wait())
-            .await
-            .expect("a child can be waited for")
+        within("the end of the hub", child.wait()).await.expect("a child can be waited for")
     }
 
     /// Stops it and starts it again on the same files and ports.

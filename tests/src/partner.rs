@@ -189,9 +189,7 @@ impl Partner {
     /// Closes the connection of the next requests once their headers are there, without reading
     /// the body. They do not stand in the book.
     pub fn close_unread(&self, requests: usize) {
-        self.shared
-            .close_unread
-            .fetch_add(requests, Ordering::Relaxed);
+        self.shared.close_unread.fetch_add(requests, Ordering::Relaxed);
     }
 
     /// Forgets all rules.
@@ -237,10 +235,7 @@ impl Partner {
     #[must_use]
     pub fn taken(&self) -> Vec<Request> {
         let book = self.shared.book.borrow();
-        book.iter()
-            .filter(|request| request.taken)
-            .cloned()
-            .collect()
+        book.iter().filter(|request| request.taken).cloned().collect()
     }
 
     /// Waits until there are `count` requests; all of them.
@@ -248,8 +243,7 @@ impl Partner {
     /// # Panics
     /// If they do not come within [`crate::LIMIT`].
     pub async fn wait_for(&self, count: usize) -> Vec<Request> {
-        self.wait_until(&format!("{count} requests"), |book| book.len() >= count)
-            .await
+        self.wait_until(&format!("{count} requests"), |book| book.len() >= count).await
     }
 
     /// Waits until the partner has taken `count` messages, repeats included; all requests.
@@ -258,10 +252,8 @@ impl Partner {
     /// If they do not come within [`crate::LIMIT`].
     pub async fn wait_for_taken(&self, count: usize) -> Vec<Request> {
         let what = format!("{count} messages taken");
-        self.wait_until(&what, |book| {
-            book.iter().filter(|request| request.taken).count() >= count
-        })
-        .await
+        self.wait_until(&what, |book| book.iter().filter(|request| request.taken).count() >= count)
+            .await
     }
 
     /// Waits until the book is as `is` says; all requests.
@@ -302,17 +294,11 @@ async fn answer(request: http::Request<Body>, shared: Arc<Shared>) -> io::Result
     let closed = || io::Error::other("the script closes this connection");
     let one_less = |left: usize| left.checked_sub(1);
     let order = Ordering::Relaxed;
-    if shared
-        .close_unread
-        .fetch_update(order, order, one_less)
-        .is_ok()
-    {
+    if shared.close_unread.fetch_update(order, order, one_less).is_ok() {
         return Err(closed());
     }
     let (parts, body) = request.into_parts();
-    let body = axum::body::to_bytes(body, usize::MAX)
-        .await
-        .map_err(io::Error::other)?;
+    let body = axum::body::to_bytes(body, usize::MAX).await.map_err(io::Error::other)?;
     let request = Request {
         method: parts.method.to_string(),
         path: parts.uri.to_string(),
@@ -383,14 +369,7 @@ mod tests {
             .wait_for(4)
             .await
             .into_iter()
-            .map(|r| {
-                (
-                    r.message_id().unwrap().to_owned(),
-                    r.text(),
-                    r.outcome,
-                    r.taken,
-                )
-            })
+            .map(|r| (r.message_id().unwrap().to_owned(), r.text(), r.outcome, r.taken))
             .collect();
         let entry = |name: &str, outcome, taken| (name.to_owned(), name.to_owned(), outcome, taken);
         assert_eq!(
@@ -464,9 +443,6 @@ mod tests {
             Answer::status(200).repeating(vec![b'x'; 1024], 3 * 1024),
         ]);
         assert_eq!(post(&partner, "a").await.unwrap().text(), "slow");
-        assert_eq!(
-            post(&partner, "b").await.unwrap().body.len(),
-            3 * 1024 * 1024
-        );
+        assert_eq!(post(&partner, "b").await.unwrap().body.len(), 3 * 1024 * 1024);
     }
 }

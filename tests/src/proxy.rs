@@ -53,23 +53,12 @@ impl Proxy {
     /// If there is no free port.
     pub async fn start(upstream: SocketAddr) -> Self {
         let address = (Ipv4Addr::LOCALHOST, free_port()).into();
-        let listener = TcpListener::bind(address)
-            .await
-            .unwrap_or_else(|error| panic!("{address}: {error}"));
+        let listener =
+            TcpListener::bind(address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
         let faults = watch::Sender::new(Faults::default());
         let connections = Arc::new(AtomicUsize::new(0));
-        let server = tokio::spawn(serve(
-            listener,
-            upstream,
-            faults.clone(),
-            connections.clone(),
-        ));
-        Self {
-            address,
-            faults,
-            connections,
-            server,
-        }
+        let server = tokio::spawn(serve(listener, upstream, faults.clone(), connections.clone()));
+        Self { address, faults, connections, server }
     }
 
     /// Where it listens.
@@ -102,15 +91,13 @@ impl Proxy {
 
     /// Resets a connection once so many bytes of the client were passed on.
     pub fn reset_after_sent(&self, bytes: u64) {
-        self.faults
-            .send_modify(|faults| faults.reset_after_sent = Some(bytes));
+        self.faults.send_modify(|faults| faults.reset_after_sent = Some(bytes));
     }
 
     /// Resets a connection once so many bytes of the answer were passed on: the request is done,
     /// its answer is lost.
     pub fn reset_after_answered(&self, bytes: u64) {
-        self.faults
-            .send_modify(|faults| faults.reset_after_answered = Some(bytes));
+        self.faults.send_modify(|faults| faults.reset_after_answered = Some(bytes));
     }
 
     /// Resets all open connections now.
@@ -121,10 +108,7 @@ impl Proxy {
     /// No more faults; what a black hole held goes on its way.
     pub fn heal(&self) {
         self.faults.send_modify(|faults| {
-            *faults = Faults {
-                kills: faults.kills,
-                ..Faults::default()
-            };
+            *faults = Faults { kills: faults.kills, ..Faults::default() };
         });
     }
 }
@@ -157,12 +141,8 @@ async fn connection(
     let clean = {
         let (client_in, client_out) = client.split();
         let (server_in, server_out) = server.split();
-        let there = pump(client_in, server_out, faults.clone(), |f| {
-            f.reset_after_sent
-        });
-        let back = pump(server_in, client_out, faults.clone(), |f| {
-            f.reset_after_answered
-        });
+        let there = pump(client_in, server_out, faults.clone(), |f| f.reset_after_sent);
+        let back = pump(server_in, client_out, faults.clone(), |f| f.reset_after_answered);
         tokio::select! {
             _ = faults.wait_for(|f| f.kills > now.kills) => false,
             ends = async { tokio::try_join!(there, back) } => ends.is_ok(),
@@ -266,10 +246,7 @@ mod tests {
         let (partner, proxy) = partner_and_proxy().await;
         proxy.blackhole();
         let held = async {
-            crate::until("a connection", async || {
-                (proxy.connections() > 0).then_some(())
-            })
-            .await;
+            crate::until("a connection", async || (proxy.connections() > 0).then_some(())).await;
             assert!(partner.requests().is_empty());
             proxy.heal();
         };

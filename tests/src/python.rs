@@ -1,4 +1,4 @@
-//! Python with the client libraries that no one here wrote, as `cargo xtask test` installs them.
+//! Python with the client libraries that no one here wrote, as `cargo xtask prepare` installs them.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub async fn python(script: &str, arguments: &[&str], input: &[u8]) -> Ran {
     let interpreter = interpreter();
     assert!(
         interpreter.exists(),
-        "{} is not there: run `cargo xtask test` once, it installs it",
+        "{} is not there: run `cargo xtask prepare`",
         interpreter.display()
     );
     let mut all = vec!["-c", script];

@@ -59,11 +59,6 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "rain: did not happen within 1ms")]
     async fn a_wait_without_an_event_fails_at_the_limit() {
-        within_limit(
-            "rain",
-            Duration::from_millis(1),
-            std::future::pending::<()>(),
-        )
-        .await;
+        within_limit("rain", Duration::from_millis(1), std::future::pending::<()>()).await;
     }
 }

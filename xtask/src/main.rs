@@ -1,4 +1,4 @@
-//! What a developer runs: `cargo xtask test | ci | tidy | soak [NAME] | sample`.
+//! What a developer runs: `cargo xtask test | ci | tidy | prepare | soak [NAME] | sample`.
 
 #![expect(clippy::print_stdout, reason = "a command line tool talks on stdout")]
 
@@ -17,6 +17,7 @@ const USAGE: &str = "\
 cargo xtask test [ARGS]     install what the tests need, build, run all tests; ARGS go to the runner
 cargo xtask ci              fmt, clippy, tidy, test: the gate
 cargo xtask tidy            the rules of this tree that no compiler checks
+cargo xtask prepare         only install what the tests need
 cargo xtask soak            which long scenarios there are
 cargo xtask soak NAME [--input FILE]
                             run one of them at full size, in release mode
@@ -51,6 +52,10 @@ fn run(arguments: &[&str]) -> Result<()> {
             test::run(&[])
         }
         ["tidy"] => tidy::run(),
+        ["prepare"] => {
+            println!("the tests' Python: {}", prepare::run_all()?.display());
+            Ok(())
+        }
         ["soak"] => soak::list(),
         ["soak", name] => soak::run(name, None),
         ["soak", name, "--input", input] => soak::run(name, Some(input)),
@@ -60,9 +65,6 @@ fn run(arguments: &[&str]) -> Result<()> {
             Ok(())
         }
         [] => bail!("say what to do\n\n{USAGE}"),
-        other => bail!(
-            "`{}` is not one of the commands\n\n{USAGE}",
-            other.join(" ")
-        ),
+        other => bail!("`{}` is not one of the commands\n\n{USAGE}", other.join(" ")),
     }
 }

@@ -47,10 +47,8 @@ pub(crate) fn run_all() -> Result<PathBuf> {
 }
 
 fn install_tools() -> Result<()> {
-    let missing: Vec<&Tool> = TOOLS
-        .iter()
-        .filter(|tool| !succeeds(tool.program, tool.check))
-        .collect();
+    let missing: Vec<&Tool> =
+        TOOLS.iter().filter(|tool| !succeeds(tool.program, tool.check)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -79,11 +77,9 @@ fn install_tools() -> Result<()> {
     };
     let mut install = vec!["install", "--yes", "--no-install-recommends"];
     install.extend(&packages);
-    apt(&["update"])
-        .and_then(|()| apt(&install))
-        .with_context(|| {
-            format!("the tests need these packages: run `{by_hand}` by hand and see why it fails")
-        })?;
+    apt(&["update"]).and_then(|()| apt(&install)).with_context(|| {
+        format!("the tests need these packages: run `{by_hand}` by hand and see why it fails")
+    })?;
     for tool in missing {
         if !succeeds(tool.program, tool.check) {
             bail!(
@@ -111,10 +107,7 @@ fn python() -> Result<PathBuf> {
         return Ok(interpreter);
     }
     let mut create = Command::new("python3");
-    create
-        .args(["-m", "venv", "--clear"])
-        .arg(&environment)
-        .current_dir(root());
+    create.args(["-m", "venv", "--clear"]).arg(&environment).current_dir(root());
     run(create)?;
     let mut install = Command::new(&interpreter);
     install

@@ -34,9 +34,7 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
 pub(crate) fn run(mut command: Command) -> Result<()> {
     let shown = show(&command);
     eprintln!("$ {shown}");
-    let status = command
-        .status()
-        .with_context(|| format!("`{shown}` cannot be started"))?;
+    let status = command.status().with_context(|| format!("`{shown}` cannot be started"))?;
     if !status.success() {
         bail!("`{shown}` failed ({status})");
     }

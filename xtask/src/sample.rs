@@ -33,10 +33,7 @@ fn file() -> Result<Vec<u8>> {
     let (bytes, _, replaced) = encoding_rs::EUC_KR.encode(&text);
     ensure!(!replaced, "a name has a character that EUC-KR lacks");
     // `encoding_rs` also knows the syllables that Microsoft added; a strict reader does not.
-    let strict = bytes
-        .split(|byte| byte.is_ascii())
-        .flatten()
-        .all(|byte| *byte >= 0xA1);
+    let strict = bytes.split(|byte| byte.is_ascii()).flatten().all(|byte| *byte >= 0xA1);
     ensure!(strict, "a name has a syllable outside of strict EUC-KR");
     Ok(bytes.into_owned())
 }
@@ -56,21 +53,11 @@ fn records() -> Vec<Record> {
         province += 1;
         let province_code = 20 + province;
         let province_name = random.name(&["도", "광역시", "특별자치도"]);
-        push(
-            &mut records,
-            &mut random,
-            format!("{province_code}00000000"),
-            &province_name,
-        );
+        push(&mut records, &mut random, format!("{province_code}00000000"), &province_name);
         for district in 1..=random.between(9, 24) {
             let district_code = format!("{province_code}{:03}", district * 10);
             let district_name = format!("{province_name} {}", random.name(&["시", "군", "구"]));
-            push(
-                &mut records,
-                &mut random,
-                format!("{district_code}00000"),
-                &district_name,
-            );
+            push(&mut records, &mut random, format!("{district_code}00000"), &district_name);
             towns(&mut records, &mut random, &district_code, &district_name);
         }
     }
@@ -142,18 +129,13 @@ impl Random {
             "가", "나", "너", "다", "두", "라", "마", "모", "바", "보", "새", "소", "솔", "아",
             "여", "온", "잔", "참", "초", "콩", "큰", "푸", "하", "흰",
         ];
-        const MIDDLE: [&str; 12] = [
-            "람", "래", "루", "미", "벼", "비", "슬", "엄", "울", "찬", "터", "해",
-        ];
+        const MIDDLE: [&str; 12] =
+            ["람", "래", "루", "미", "벼", "비", "슬", "엄", "울", "찬", "터", "해"];
         const LAST: [&str; 16] = [
             "결", "굽", "내", "늘", "담", "들", "뜰", "마", "몰", "벌", "빛", "샘", "실", "재",
             "터", "티",
         ];
-        let middle = if self.between(1, 3) == 1 {
-            self.pick(&MIDDLE)
-        } else {
-            ""
-        };
+        let middle = if self.between(1, 3) == 1 { self.pick(&MIDDLE) } else { "" };
         let (first, last) = (self.pick(&FIRST), self.pick(&LAST));
         format!("{first}{middle}{last}{}", self.pick(kinds))
     }
@@ -168,10 +150,7 @@ mod tests {
     #[test]
     fn the_committed_sample_is_what_the_generator_writes() {
         let committed = fs::read(root().join(PATH)).unwrap();
-        assert!(
-            committed == file().unwrap(),
-            "{PATH} differs: run `cargo xtask sample`"
-        );
+        assert!(committed == file().unwrap(), "{PATH} differs: run `cargo xtask sample`");
     }
 
     #[test]

@@ -40,9 +40,8 @@ pub(crate) fn run(name: &str, input: Option<&str>) -> Result<()> {
         .env("PABAL_BIN", target_directory()?.join("release/pabal"))
         .env("PABAL_PYTHON", python);
     if let Some(input) = input {
-        let input = Path::new(input)
-            .canonicalize()
-            .with_context(|| format!("{input} cannot be read"))?;
+        let input =
+            Path::new(input).canonicalize().with_context(|| format!("{input} cannot be read"))?;
         test.env("PABAL_SOAK_INPUT", input);
     }
     run_command(test)

@@ -19,17 +19,12 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     // One build for the binary and the tests: with other selections cargo would choose other
     // features and build the dependencies again.
     run_command(cargo(["build", "--workspace", "--bins", "--tests"]))?;
-    let environment = [
-        ("PABAL_BIN", target_directory()?.join("debug/pabal")),
-        ("PABAL_PYTHON", python),
-    ];
+    let environment =
+        [("PABAL_BIN", target_directory()?.join("debug/pabal")), ("PABAL_PYTHON", python)];
     if succeeds("cargo-nextest", &["nextest", "--version"]) {
         // Not run by nextest; first, so that nextest's summary is the last line.
         if arguments.is_empty() {
-            run_command(with(
-                cargo(["test", "--workspace", "--doc", "--quiet"]),
-                &environment,
-            ))?;
+            run_command(with(cargo(["test", "--workspace", "--doc", "--quiet"]), &environment))?;
         }
         let mut nextest = cargo(["nextest", "run", "--workspace", "--no-fail-fast"]);
         nextest.args(arguments);
@@ -48,10 +43,7 @@ fn with(mut command: Command, environment: &[(&str, PathBuf)]) -> Command {
 /// Shows the output of `cargo test` as it comes, and at the end the sum of all its executables.
 fn run_and_sum_up(mut command: Command) -> Result<()> {
     eprintln!("$ cargo test --workspace");
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cargo cannot be started")?;
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cargo cannot be started")?;
     let output = child.stdout.take().context("cargo has no output")?;
     let mut total = Counts::default();
     for line in BufReader::new(output).lines() {
@@ -63,11 +55,7 @@ fn run_and_sum_up(mut command: Command) -> Result<()> {
     }
     let status = child.wait()?;
     let word = if status.success() { "ok" } else { "FAILED" };
-    let Counts {
-        passed,
-        failed,
-        ignored,
-    } = total;
+    let Counts { passed, failed, ignored } = total;
     println!("\ntest result: {word}. {passed} passed; {failed} failed; {ignored} ignored");
     if !status.success() {
         bail!("tests failed ({status})");
@@ -124,16 +112,23 @@ test a ... ok
 test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.10s
 test result: FAILED. 4 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0s";
         let mut total = Counts::default();
-        output
-            .lines()
-            .filter_map(Counts::parse)
-            .for_each(|counts| total.add(counts));
-        let expected = Counts {
-            passed: 6,
-            failed: 1,
-            ignored: 1,
-        };
+        output.lines().filter_map(Counts::parse).for_each(|counts| total.add(counts));
+        let expected = Counts { passed: 6, failed: 1, ignored: 1 };
         assert_eq!(total, expected);
         assert_eq!(Counts::parse("test result of mine: 4 passed"), None);
+    }
+
+    fn ends_well(script: &str) -> bool {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        run_and_sum_up(command).is_ok()
+    }
+
+    #[test]
+    fn a_run_ends_well_only_if_the_runner_did_and_something_ran() {
+        let passed = "echo 'test result: ok. 1 passed; 0 failed'";
+        assert!(ends_well(passed));
+        assert!(!ends_well(&format!("{passed}; exit 101")));
+        assert!(!ends_well("echo 'test result: ok. 0 passed; 0 failed'"));
     }
 }

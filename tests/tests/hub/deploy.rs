@@ -49,10 +49,7 @@ fn copied(dockerfile: &str) -> Vec<String> {
         .filter(|rest| !rest.starts_with("--from="))
         .flat_map(|rest| {
             let words: Vec<&str> = rest.split_whitespace().collect();
-            words[..words.len() - 1]
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
+            words[..words.len() - 1].iter().map(ToString::to_string).collect::<Vec<_>>()
         })
         .collect()
 }
@@ -67,16 +64,11 @@ fn everything_the_dockerfile_copies_is_there() {
     }
     // Every member of the workspace, or cargo refuses the manifest.
     let manifest = fs::read_to_string(repository("Cargo.toml")).unwrap();
-    let members = manifest
-        .lines()
-        .find_map(|line| line.strip_prefix("members = "))
-        .unwrap();
+    let members = manifest.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();
     for member in members.trim_matches(['[', ']']).split(", ") {
         let folder = member.trim_matches('"').trim_end_matches("/*");
         assert!(
-            sources
-                .iter()
-                .any(|source| Path::new(source) == Path::new(folder)),
+            sources.iter().any(|source| Path::new(source) == Path::new(folder)),
             "{folder} is not copied"
         );
     }

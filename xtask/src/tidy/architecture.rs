@@ -32,27 +32,19 @@ pub(super) fn check(tree: &Tree) -> Vec<String> {
 
 fn exists(tree: &Tree, path: &str) -> bool {
     tree.files.iter().any(|file| {
-        file.path
-            .strip_prefix(path)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        file.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     })
 }
 
 /// Each row of the marked table has the tests that hold it in its last column.
 fn invariants(tree: &Tree, page: &str) -> Vec<String> {
-    let table = page
-        .split_once(BEGIN)
-        .and_then(|(_, rest)| rest.split_once(END))
-        .map(|(table, _)| table);
+    let table =
+        page.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).map(|(table, _)| table);
     let Some(table) = table else {
         return vec![format!("{PAGE}: no table between {BEGIN} and {END}")];
     };
     let mut faults = Vec::new();
-    let rows = table
-        .lines()
-        .map(str::trim)
-        .filter(|line| line.starts_with('|'))
-        .skip(2); // the header and the line under it
+    let rows = table.lines().map(str::trim).filter(|line| line.starts_with('|')).skip(2); // the header and the line under it
     for row in rows {
         let mut cells = row.trim_matches('|').rsplit('|');
         let tests = quoted(cells.next().unwrap_or_default());
@@ -62,9 +54,7 @@ fn invariants(tree: &Tree, page: &str) -> Vec<String> {
         }
         for test in tests {
             if !is_test(tree, test) {
-                faults.push(format!(
-                    "{PAGE}: there is no test `{test}` (\"{invariant}\")"
-                ));
+                faults.push(format!("{PAGE}: there is no test `{test}` (\"{invariant}\")"));
             }
         }
     }

@@ -92,11 +92,7 @@ pub(super) fn check(tree: &Tree) -> Vec<String> {
                 faults.push(format!(
                     "{folder}: `{name}` may not depend on `{other}`{} (hub → one job each → core; \
                      conformance only as a dev-dependency)",
-                    if dependency.dev {
-                        ", not even for tests"
-                    } else {
-                        ""
-                    }
+                    if dependency.dev { ", not even for tests" } else { "" }
                 ));
             }
         }
@@ -132,11 +128,7 @@ mod tests {
             ("pabal-tests", "tests", "pabal", 0),
             ("xtask", "xtask", "pabal-core", 0),
         ] {
-            assert_eq!(
-                faults(name, folder, &[dependency]),
-                expected,
-                "{name} → {dependency}"
-            );
+            assert_eq!(faults(name, folder, &[dependency]), expected, "{name} → {dependency}");
         }
     }
 
@@ -153,12 +145,7 @@ mod tests {
         for (name, folder, dependency, expected) in [
             ("pabal", "crates/hub", "pabal-conformance", 1),
             ("pabal", "crates/hub", "dev:pabal-conformance", 0),
-            (
-                "pabal-store-x",
-                "crates/store-x",
-                "dev:pabal-conformance",
-                0,
-            ),
+            ("pabal-store-x", "crates/store-x", "dev:pabal-conformance", 0),
             ("pabal-store-x", "crates/store-x", "pabal-conformance", 1),
         ] {
             assert_eq!(faults(name, folder, &[dependency]), expected, "{name}");

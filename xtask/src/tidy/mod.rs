@@ -54,11 +54,7 @@ pub(crate) fn run() -> Result<()> {
     if !faults.is_empty() {
         bail!("tidy found {} faults", faults.len());
     }
-    println!(
-        "tidy: {} files and {} crates are in order",
-        tree.files.len(),
-        tree.crates.len()
-    );
+    println!("tidy: {} files and {} crates are in order", tree.files.len(), tree.crates.len());
     Ok(())
 }
 
@@ -102,10 +98,7 @@ fn read() -> Result<Tree> {
     }
     let metadata = metadata()?;
     let members: Vec<_> = metadata.workspace_packages();
-    let ours: Vec<&str> = members
-        .iter()
-        .map(|package| package.name.as_str())
-        .collect();
+    let ours: Vec<&str> = members.iter().map(|package| package.name.as_str()).collect();
     let crates = members
         .iter()
         .map(|package| Crate {

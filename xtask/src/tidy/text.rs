@@ -41,15 +41,8 @@ pub(super) fn check(tree: &Tree) -> Vec<String> {
 
 fn module_doc(file: &File) -> Option<String> {
     let first = file.text.lines().next().unwrap_or_default();
-    let has_doc = first
-        .strip_prefix("//!")
-        .is_some_and(|rest| !rest.trim().is_empty());
-    (!has_doc).then(|| {
-        format!(
-            "{}:1: does not begin with what it is for (`//! …`)",
-            file.path
-        )
-    })
+    let has_doc = first.strip_prefix("//!").is_some_and(|rest| !rest.trim().is_empty());
+    (!has_doc).then(|| format!("{}:1: does not begin with what it is for (`//! …`)", file.path))
 }
 
 fn length(file: &File, longer: &[(&str, usize)]) -> Option<String> {
@@ -61,9 +54,9 @@ fn length(file: &File, longer: &[(&str, usize)]) -> Option<String> {
         Some((_, allowed)) if lines > *allowed => Some(format!(
             "{path}: {lines} lines, of {allowed} on the list of long files: it may only shrink"
         )),
-        Some(_) if lines <= LINES_MAX => Some(format!(
-            "{path}: short again: take it off the list of long files"
-        )),
+        Some(_) if lines <= LINES_MAX => {
+            Some(format!("{path}: short again: take it off the list of long files"))
+        }
         _ => None,
     }
 }
@@ -75,9 +68,8 @@ fn sleeping(file: &File) -> Vec<String> {
     let mut faults = Vec::new();
     for (number, line) in file.text.lines().enumerate() {
         in_tests |= line.trim_start().starts_with("#[cfg(test)]");
-        let sleeps = ["time", "thread"]
-            .iter()
-            .any(|module| line.contains(&format!("{module}::sleep")));
+        let sleeps =
+            ["time", "thread"].iter().any(|module| line.contains(&format!("{module}::sleep")));
         if in_tests && sleeps {
             let line = number + 1;
             faults.push(format!(
@@ -102,8 +94,8 @@ fn words(file: &File) -> Vec<String> {
         if line.contains(MACHINE_PATH) {
             fault("a path of one machine");
         }
-        // With `%`, because the bytes of an encoded text look the same.
-        let is_part = |c: char| c.is_alphanumeric() || "_-%".contains(c);
+        // With `%` and quotes, because encoded bytes and a partner's own codes look the same.
+        let is_part = |c: char| c.is_alphanumeric() || "_-%\"".contains(c);
         if line.split(|c| !is_part(c)).any(is_rule_number) {
             fault("a rule by its number: say the rule");
         }
@@ -113,6 +105,8 @@ fn words(file: &File) -> Vec<String> {
 
 /// A letter and one or two digits, as rules are numbered on pages that readers do not have.
 fn is_rule_number(word: &str) -> bool {
+    let is_code = word.len() > 2 && word.starts_with('"') && word.ends_with('"');
+    let word = if is_code { word } else { word.trim_matches('"') };
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let is = |rest: Option<&str>, lengths: &[usize]| {
         rest.is_some_and(|rest| digits(rest) && lengths.contains(&rest.len()))
@@ -165,10 +159,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_too_long_or_grows_is_found() {
-        let file = |lines: usize| File {
-            path: "a.rs".into(),
-            text: "//! a\n".repeat(lines),
-        };
+        let file = |lines: usize| File { path: "a.rs".into(), text: "//! a\n".repeat(lines) };
         assert!(length(&file(500), &[]).is_none());
         assert!(length(&file(501), &[]).is_some());
         assert!(length(&file(600), &[("a.rs", 600)]).is_none());
@@ -181,10 +172,7 @@ mod tests {
         let sleeping = format!("//! a\ntokio::time::{}(wait).await;\n", "sleep");
         assert_eq!(faults("tests/tests/hub/a.rs", &sleeping).len(), 1);
         assert_eq!(faults("crates/a/tests/a.rs", &sleeping).len(), 1);
-        let inner = format!(
-            "//! a\n#[cfg(test)]\nmod tests {{\nthread::{}();\n",
-            "sleep"
-        );
+        let inner = format!("//! a\n#[cfg(test)]\nmod tests {{\nthread::{}();\n", "sleep");
         assert_eq!(faults("crates/a/src/a.rs", &inner).len(), 1);
         assert!(faults("tests/a.rs", "//! a\nclock.sleep(wait).await;\n").is_empty());
     }
@@ -196,7 +184,9 @@ mod tests {
             (format!("(rule {}5)", 'E'), 1),
             (format!("case {}-17:", 'O'), 1),
             (format!("in {}main", MACHINE_PATH), 1),
+            (format!("\"{}14 says\"", 'E'), 1),
             ("E409, 1E10, OE12, E_1, %E9, O-1, IF-WEL-001".to_owned(), 0),
+            (format!("{{\"code\":\"{}1\"}}", 'E'), 0),
         ] {
             assert_eq!(faults("docs/a.md", &text).len(), expected, "{text}");
         }
