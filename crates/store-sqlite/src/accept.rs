@@ -55,9 +55,7 @@ fn messages(group: &[Entry]) -> Result<Vec<Placed<'_>>, StoreError> {
             return Err(StoreError::Rejected("a message without an id".to_owned()));
         }
         if seen.insert(id, index).is_some() {
-            return Err(StoreError::Rejected(format!(
-                "message {id} stands twice in a group"
-            )));
+            return Err(StoreError::Rejected(format!("message {id} stands twice in a group")));
         }
         messages.push((index, new));
     }
@@ -69,11 +67,7 @@ fn of<'a>(
     answers: &[Accepted],
     wanted: impl Fn(&Accepted) -> bool,
 ) -> Vec<Placed<'a>> {
-    messages
-        .iter()
-        .filter(|(index, _)| wanted(&answers[*index]))
-        .copied()
-        .collect()
+    messages.iter().filter(|(index, _)| wanted(&answers[*index])).copied().collect()
 }
 
 /// The primary key of the inbox.
@@ -92,10 +86,8 @@ async fn claim_ids(
     now: i64,
     answers: &mut [Accepted],
 ) -> Result<(), StoreError> {
-    let places: HashMap<MessageId, usize> = messages
-        .iter()
-        .map(|(index, new)| (new.message.id, *index))
-        .collect();
+    let places: HashMap<MessageId, usize> =
+        messages.iter().map(|(index, new)| (new.message.id, *index)).collect();
     // By key: neighbours in the index are written together, and on a store with several writers no
     // two groups can wait for each other.
     let mut sorted = messages.to_vec();
@@ -135,11 +127,7 @@ async fn compare(
     met: &[Placed<'_>],
     answers: &mut [Accepted],
 ) -> Result<(), StoreError> {
-    let keys = json(
-        met.iter()
-            .map(|(_, new)| identity(&new.message))
-            .collect::<Vec<_>>(),
-    );
+    let keys = json(met.iter().map(|(_, new)| identity(&new.message)).collect::<Vec<_>>());
     let query = sqlx::query(
         "SELECT wanted.key, inbox.fingerprint FROM json_each(?) wanted CROSS JOIN inbox \
          ON inbox.source = wanted.value ->> 0 AND inbox.origin_source = wanted.value ->> 1 \
@@ -156,17 +144,12 @@ async fn compare(
             .map(Fingerprint)
             .map_err(|error| unreadable("fingerprint", error))?;
         let (index, new) = met[place];
-        answers[index] = if held == new.fingerprint {
-            Accepted::Duplicate
-        } else {
-            Accepted::Conflict { held }
-        };
+        answers[index] =
+            if held == new.fingerprint { Accepted::Duplicate } else { Accepted::Conflict { held } };
         found += 1;
     }
     if found != met.len() {
-        return Err(StoreError::Unavailable(
-            "an arrival was neither new nor known".to_owned(),
-        ));
+        return Err(StoreError::Unavailable("an arrival was neither new nor known".to_owned()));
     }
     Ok(())
 }
@@ -352,12 +335,7 @@ async fn supersede(
     if stored.is_empty() || fetch(connection, sqlx::query(any)).await?.is_empty() {
         return Ok(());
     }
-    let keys = json(
-        stored
-            .iter()
-            .map(|(_, new)| identity(&new.message))
-            .collect::<Vec<_>>(),
-    );
+    let keys = json(stored.iter().map(|(_, new)| identity(&new.message)).collect::<Vec<_>>());
     let query = sqlx::query(
         "SELECT dead_letter.id FROM json_each(?) taken CROSS JOIN dead_letter \
          ON dead_letter.endpoint = taken.value ->> 0 \

@@ -30,11 +30,7 @@ pub(crate) async fn deliveries(
             .push_bind(destination.as_str())
             .push(" AND number > ")
             .push_bind(after),
-        Which::Key {
-            destination,
-            key,
-            after,
-        } => sql
+        Which::Key { destination, key, after } => sql
             .push("destination = ")
             .push_bind(destination.as_str())
             .push(" AND slot = ")
@@ -48,8 +44,7 @@ pub(crate) async fn deliveries(
             .push_bind(numbers(these.iter().copied()))
             .push("))"),
     };
-    sql.push(" ORDER BY number LIMIT ")
-        .push_bind(i64::try_from(limit).unwrap_or(i64::MAX));
+    sql.push(" ORDER BY number LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX));
     let rows = store.fetch(sql.build()).await?;
     let now = store.now();
     rows.iter()
@@ -101,10 +96,7 @@ pub(crate) async fn load(
     Ok(which
         .iter()
         .map(|(number, id)| {
-            Some(Loaded {
-                message: messages.get(id)?.clone(),
-                written: pinned.remove(number),
-            })
+            Some(Loaded { message: messages.get(id)?.clone(), written: pinned.remove(number) })
         })
         .collect())
 }

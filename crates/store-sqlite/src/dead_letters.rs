@@ -42,10 +42,7 @@ pub(crate) async fn set_aside(
         return Ok(());
     }
     let known = known(connection, letters).await?;
-    let letters: Vec<_> = letters
-        .iter()
-        .filter(|letter| !known.contains(&key(letter)))
-        .collect();
+    let letters: Vec<_> = letters.iter().filter(|letter| !known.contains(&key(letter))).collect();
     let first = last_number(connection, "dead_letter").await? + 1;
     let numbered: Vec<_> = (first..).zip(letters).collect();
     for chunk in numbered.chunks(CHUNK) {
@@ -74,10 +71,8 @@ pub(crate) async fn set_aside(
         });
         execute(connection, sql.build().persistent(false)).await?;
     }
-    let arrivals: Vec<_> = numbered
-        .iter()
-        .filter(|(_, letter)| letter.kind == DeadKind::Source)
-        .collect();
+    let arrivals: Vec<_> =
+        numbered.iter().filter(|(_, letter)| letter.kind == DeadKind::Source).collect();
     for chunk in arrivals.chunks(CHUNK) {
         let mut sql = QueryBuilder::new(format!("INSERT INTO arrival (dead_letter, {ENVELOPE}) "));
         sql.push_values(chunk, |mut row, (id, letter)| {
@@ -110,13 +105,7 @@ async fn known(
     let keys: Vec<_> = letters
         .iter()
         .filter(|letter| letter.kind == DeadKind::Source && letter.message.origin.id.is_some())
-        .map(|letter| {
-            (
-                letter.endpoint,
-                &letter.message.origin.source,
-                &letter.message.origin.id,
-            )
-        })
+        .map(|letter| (letter.endpoint, &letter.message.origin.source, &letter.message.origin.id))
         .collect();
     let mut known = HashSet::new();
     if keys.is_empty() {
@@ -131,21 +120,14 @@ async fn known(
     .bind(json(keys));
     for row in fetch(connection, query).await? {
         let mut row = Columns::of(&row);
-        known.insert((
-            row.next()?,
-            row.next()?,
-            row.next()?,
-            row.next()?,
-            row.next()?,
-        ));
+        known.insert((row.next()?, row.next()?, row.next()?, row.next()?, row.next()?));
     }
     Ok(known)
 }
 
 /// The conditions of a query; superseded ones are shown nowhere.
 fn narrow(sql: &mut QueryBuilder<Sqlite>, query: &DeadLetterQuery) {
-    sql.push(" FROM dead_letter WHERE superseded IS NULL AND id > ")
-        .push_bind(query.after);
+    sql.push(" FROM dead_letter WHERE superseded IS NULL AND id > ").push_bind(query.after);
     if !query.ids.is_empty() {
         sql.push(" AND id IN (SELECT value FROM json_each(")
             .push_bind(numbers(query.ids.iter().copied()))

@@ -43,8 +43,5 @@ pub(crate) fn unreadable(what: &str, error: impl std::fmt::Display) -> StoreErro
 }
 
 fn code(error: &dyn sqlx::error::DatabaseError) -> i64 {
-    error
-        .code()
-        .and_then(|code| code.parse::<i64>().ok())
-        .map_or(0, |code| code & 0xff)
+    error.code().and_then(|code| code.parse::<i64>().ok()).map_or(0, |code| code & 0xff)
 }

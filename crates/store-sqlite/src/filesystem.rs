@@ -8,10 +8,7 @@ pub(crate) fn network(folder: &Path) -> io::Result<Option<&'static str>> {
     let kind = rustix::fs::statfs(folder)?.f_type;
     // Magic numbers are 32 bits wide, whatever the field is on this machine.
     Ok(match kind as u32 {
-        FUSE => fuse(
-            &std::fs::read_to_string("/proc/self/mountinfo")?,
-            &folder.canonicalize()?,
-        ),
+        FUSE => fuse(&std::fs::read_to_string("/proc/self/mountinfo")?, &folder.canonicalize()?),
         kind => name(kind),
     })
 }

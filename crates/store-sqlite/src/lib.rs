@@ -72,10 +72,7 @@ impl SqliteStore {
     }
 
     async fn fetch(&self, query: Query<'_>) -> Result<Vec<SqliteRow>, StoreError> {
-        query
-            .fetch_all(&self.read)
-            .await
-            .map_err(|error| error::classify(&error))
+        query.fetch_all(&self.read).await.map_err(|error| error::classify(&error))
     }
 }
 
@@ -112,10 +109,7 @@ async fn fetch(
     connection: &mut SqliteConnection,
     query: Query<'_>,
 ) -> Result<Vec<SqliteRow>, StoreError> {
-    query
-        .fetch_all(connection)
-        .await
-        .map_err(|error| error::classify(&error))
+    query.fetch_all(connection).await.map_err(|error| error::classify(&error))
 }
 
 #[async_trait]

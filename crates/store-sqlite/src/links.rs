@@ -39,11 +39,7 @@ pub(crate) async fn link_states(store: &SqliteStore) -> Result<Vec<LinkState>, S
                 at,
                 probes: u32::try_from(probes).unwrap_or(u32::MAX),
             });
-            Ok(LinkState {
-                endpoint,
-                paused,
-                tripped,
-            })
+            Ok(LinkState { endpoint, paused, tripped })
         })
         .collect()
 }
@@ -117,9 +113,8 @@ pub(crate) async fn post(
     )
     .bind(now.saturating_sub(micros(REQUESTS_KEPT)));
     execute(connection, query).await?;
-    let query = sqlx::query("INSERT INTO request (at, body) VALUES (?, ?)")
-        .bind(now)
-        .bind(json(request));
+    let query =
+        sqlx::query("INSERT INTO request (at, body) VALUES (?, ?)").bind(now).bind(json(request));
     execute(connection, query).await.map(drop)
 }
 
@@ -151,10 +146,7 @@ pub(crate) async fn state(
     match store.fetch(query).await?.first() {
         Some(row) => {
             let mut row = Columns::of(row);
-            Ok(Some(StateValue {
-                revision: row.next()?,
-                value: row.next::<Vec<u8>>()?.into(),
-            }))
+            Ok(Some(StateValue { revision: row.next()?, value: row.next::<Vec<u8>>()?.into() }))
         }
         None => Ok(None),
     }
@@ -192,9 +184,7 @@ pub(crate) async fn set_state(
 }
 
 pub(crate) async fn unrouted(store: &SqliteStore) -> Result<u64, StoreError> {
-    let rows = store
-        .fetch(sqlx::query("SELECT count(*) FROM unrouted"))
-        .await?;
+    let rows = store.fetch(sqlx::query("SELECT count(*) FROM unrouted")).await?;
     match rows.first() {
         Some(row) => Columns::of(row).count(),
         None => Ok(0),

@@ -47,10 +47,7 @@ impl RunLock {
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
         let lock = PathBuf::from(name);
-        let fail = |error| LockError::Io {
-            path: lock.clone(),
-            error,
-        };
+        let fail = |error| LockError::Io { path: lock.clone(), error };
         if let Some(folder) = lock.parent() {
             std::fs::create_dir_all(folder).map_err(fail)?;
         }

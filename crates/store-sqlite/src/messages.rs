@@ -68,16 +68,14 @@ pub(crate) async fn list(
         sql.push(" AND received >= ")
             .push_bind(since)
             .push(" AND sequence >= coalesce((SELECT sequence FROM message WHERE received >= ");
-        sql.push_bind(since)
-            .push(" ORDER BY received, sequence LIMIT 1), 9223372036854775807)");
+        sql.push_bind(since).push(" ORDER BY received, sequence LIMIT 1), 9223372036854775807)");
     }
     if let Some(until) = query.until {
         let until = until.as_microsecond();
         sql.push(" AND received < ")
             .push_bind(until)
             .push(" AND sequence <= coalesce((SELECT sequence FROM message WHERE received < ");
-        sql.push_bind(until)
-            .push(" ORDER BY received DESC, sequence DESC LIMIT 1), 0)");
+        sql.push_bind(until).push(" ORDER BY received DESC, sequence DESC LIMIT 1), 0)");
     }
     if query.unrouted {
         sql.push(" AND id IN (SELECT message FROM unrouted)");
@@ -89,8 +87,7 @@ pub(crate) async fn list(
         0 => LIST_DEFAULT,
         limit => limit.min(LIST_MAX),
     };
-    sql.push(" ORDER BY sequence DESC LIMIT ")
-        .push_bind(i64::from(limit));
+    sql.push(" ORDER BY sequence DESC LIMIT ").push_bind(i64::from(limit));
     let rows = store.fetch(sql.build()).await?;
     let mut list = rows.iter().map(summary).collect::<Result<Vec<_>, _>>()?;
     add_deliveries(store, &mut list).await?;
@@ -135,11 +132,8 @@ pub(crate) async fn add_deliveries(
     if list.is_empty() {
         return Ok(());
     }
-    let places: HashMap<MessageId, usize> = list
-        .iter()
-        .enumerate()
-        .map(|(place, summary)| (summary.id, place))
-        .collect();
+    let places: HashMap<MessageId, usize> =
+        list.iter().enumerate().map(|(place, summary)| (summary.id, place)).collect();
     let now = store.now();
     let query = sqlx::query(DELIVERIES).bind(ids(list.iter().map(|summary| summary.id)));
     for row in store.fetch(query).await? {
@@ -152,26 +146,15 @@ pub(crate) async fn add_deliveries(
         let (attempts, round) = (row.count()?, row.count()?);
         let due = row.next::<Option<i64>>()?.filter(|due| *due > now);
         let due = due.map(crate::rows::time).transpose()?;
-        let delivery = DeliverySummary {
-            destination,
-            state,
-            attempts,
-            round,
-            due,
-        };
+        let delivery = DeliverySummary { destination, state, attempts, round, due };
         let deliveries = &mut list[*place].deliveries;
-        match deliveries
-            .iter_mut()
-            .find(|known| known.destination == delivery.destination)
-        {
+        match deliveries.iter_mut().find(|known| known.destination == delivery.destination) {
             Some(known) => *known = delivery,
             None => deliveries.push(delivery),
         }
     }
     for summary in list {
-        summary
-            .deliveries
-            .sort_by(|a, b| a.destination.cmp(&b.destination));
+        summary.deliveries.sort_by(|a, b| a.destination.cmp(&b.destination));
     }
     Ok(())
 }

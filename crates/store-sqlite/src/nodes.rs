@@ -39,11 +39,7 @@ pub(crate) async fn beat(
     rows.iter()
         .map(|row| {
             let mut row = Columns::of(row);
-            Ok(Beat {
-                node: row.next()?,
-                epoch: Epoch(row.next()?),
-                beat: row.next()?,
-            })
+            Ok(Beat { node: row.next()?, epoch: Epoch(row.next()?), beat: row.next()? })
         })
         .collect()
 }
@@ -109,8 +105,5 @@ pub(crate) async fn fenced(
         let destination = row.next()?;
         *ours.entry(destination).or_default() |= row.next::<i64>()? == epoch.0;
     }
-    Ok(ours
-        .into_iter()
-        .filter_map(|(destination, ours)| (!ours).then_some(destination))
-        .collect())
+    Ok(ours.into_iter().filter_map(|(destination, ours)| (!ours).then_some(destination)).collect())
 }

@@ -104,11 +104,8 @@ pub enum OpenError {
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS: u32 = 4;
 
-const MIGRATIONS: &[(i64, &str, &str)] = &[(
-    1,
-    "init",
-    include_str!("../../../migrations/sqlite/0001_init.sql"),
-)];
+const MIGRATIONS: &[(i64, &str, &str)] =
+    &[(1, "init", include_str!("../../../migrations/sqlite/0001_init.sql"))];
 
 fn migrator() -> Migrator {
     let steps = MIGRATIONS.iter().map(|(version, name, sql)| {
@@ -129,10 +126,7 @@ impl SqliteStore {
     pub async fn open(options: Options, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         let path = options.path.as_path();
         prepare(path)?;
-        let database = |error| OpenError::Database {
-            path: path.to_owned(),
-            error,
-        };
+        let database = |error| OpenError::Database { path: path.to_owned(), error };
         let connect = SqliteConnectOptions::new()
             .filename(path)
             .create_if_missing(false)
@@ -171,20 +165,14 @@ impl SqliteStore {
 
 /// Makes the folder and the file, readable for nobody else: bodies are people's data.
 fn prepare(path: &Path) -> Result<(), OpenError> {
-    let fail = |error| OpenError::Io {
-        path: path.to_owned(),
-        error,
-    };
+    let fail = |error| OpenError::Io { path: path.to_owned(), error };
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
     std::fs::create_dir_all(folder).map_err(fail)?;
     if let Some(kind) = filesystem::network(folder).map_err(fail)? {
-        return Err(OpenError::Network {
-            path: path.to_owned(),
-            kind,
-        });
+        return Err(OpenError::Network { path: path.to_owned(), kind });
     }
     // Never opens what is there: to close such a handle would drop the locks that SQLite holds on
     // the file in this process.
@@ -205,19 +193,13 @@ async fn migrate(write: &SqlitePool, path: &Path) -> Result<(), OpenError> {
             step,
             known: MIGRATIONS.last().map_or(0, |(version, ..)| *version),
         },
-        error => OpenError::Migrate {
-            path: path.to_owned(),
-            error,
-        },
+        error => OpenError::Migrate { path: path.to_owned(), error },
     })
 }
 
 /// Writes the hub's name into a new database, and compares it with an old one's.
 async fn belongs(write: &SqlitePool, path: &Path, hub_name: &str) -> Result<(), OpenError> {
-    let database = |error| OpenError::Database {
-        path: path.to_owned(),
-        error,
-    };
+    let database = |error| OpenError::Database { path: path.to_owned(), error };
     sqlx::query("INSERT INTO meta (name, value) VALUES ('hub', ?) ON CONFLICT DO NOTHING")
         .bind(hub_name)
         .execute(write)
@@ -230,9 +212,5 @@ async fn belongs(write: &SqlitePool, path: &Path, hub_name: &str) -> Result<(), 
     if stored == hub_name {
         return Ok(());
     }
-    Err(OpenError::OtherHub {
-        path: path.to_owned(),
-        stored,
-        given: hub_name.to_owned(),
-    })
+    Err(OpenError::OtherHub { path: path.to_owned(), stored, given: hub_name.to_owned() })
 }

@@ -22,12 +22,7 @@ pub(crate) async fn replay(
     now: i64,
 ) -> Result<Vec<DeadLetter>, StoreError> {
     note(connection, act, now).await?;
-    let letters = taken(
-        connection,
-        which,
-        "AND kind = 'delivery' AND number IS NOT NULL",
-    )
-    .await?;
+    let letters = taken(connection, which, "AND kind = 'delivery' AND number IS NOT NULL").await?;
     if letters.is_empty() {
         return Ok(letters);
     }
@@ -66,12 +61,7 @@ pub(crate) async fn discard(
     }
     let ids = numbers(letters.iter().map(|letter| letter.id));
     log(connection, "discarded", &ids, act, now).await?;
-    remove(
-        connection,
-        WRITTEN,
-        letters.iter().filter_map(|it| it.number),
-    )
-    .await?;
+    remove(connection, WRITTEN, letters.iter().filter_map(|it| it.number)).await?;
     let arrivals =
         sqlx::query("DELETE FROM arrival WHERE dead_letter IN (SELECT value FROM json_each(?))")
             .bind(&ids);
@@ -84,12 +74,7 @@ pub(crate) async fn discard(
         .map(|letter| letter.endpoint.clone())
         .collect();
     if !freed.is_empty() {
-        post(
-            connection,
-            &Request::Freed(freed.into_iter().collect()),
-            now,
-        )
-        .await?;
+        post(connection, &Request::Freed(freed.into_iter().collect()), now).await?;
     }
     Ok(letters)
 }

@@ -58,10 +58,8 @@ async fn message(
     connection: &mut SqliteConnection,
     id: MessageId,
 ) -> Result<Option<Message>, StoreError> {
-    let sql = format!(
-        "SELECT {} NULL FROM message WHERE id = ?",
-        ENVELOPE.trim_end_matches("body")
-    );
+    let sql =
+        format!("SELECT {} NULL FROM message WHERE id = ?", ENVELOPE.trim_end_matches("body"));
     let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(id.0);
     match fetch(connection, query).await?.first() {
         Some(row) => envelope(&mut Columns::of(row)).map(Some),

@@ -70,10 +70,7 @@ pub(crate) fn bind_envelope(row: &mut Separated<'_, Sqlite, &str>, message: &Mes
 pub(crate) fn envelope(row: &mut Columns<'_>) -> Result<Message, StoreError> {
     let id = row.id()?;
     let source = row.endpoint()?;
-    let origin = Origin {
-        source: row.next()?,
-        id: row.next()?,
-    };
+    let origin = Origin { source: row.next()?, id: row.next()? };
     let mut message = Message::new(source, row.next::<String>()?, Vec::new());
     message.id = id;
     message.origin = origin;
@@ -155,9 +152,7 @@ impl<'r> Columns<'r> {
     }
 
     pub(crate) fn endpoint(&mut self) -> Result<EndpointName, StoreError> {
-        self.next::<&str>()?
-            .parse()
-            .map_err(|error| unreadable("name", error))
+        self.next::<&str>()?.parse().map_err(|error| unreadable("name", error))
     }
 
     pub(crate) fn id(&mut self) -> Result<MessageId, StoreError> {
@@ -214,11 +209,7 @@ pub(crate) fn numbers(numbers: impl IntoIterator<Item = Number>) -> String {
 
 /// The same for message ids: `unhex(value)`.
 pub(crate) fn ids(ids: impl IntoIterator<Item = MessageId>) -> String {
-    json(
-        ids.into_iter()
-            .map(|id| id.0.simple().to_string())
-            .collect::<Vec<_>>(),
-    )
+    json(ids.into_iter().map(|id| id.0.simple().to_string()).collect::<Vec<_>>())
 }
 
 /// A span as microseconds.

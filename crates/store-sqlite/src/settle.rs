@@ -23,11 +23,7 @@ pub(crate) async fn settle(
 ) -> Result<Vec<Settled>, StoreError> {
     let mut answers = vec![Settled::NotThere; group.len()];
     let failures = group.iter().any(|it| !matches!(it.fate, Fate::Delivered));
-    let fenced = if failures {
-        fenced(connection, epoch).await?
-    } else {
-        HashSet::new()
-    };
+    let fenced = if failures { fenced(connection, epoch).await? } else { HashSet::new() };
 
     let mut waiting = standing(connection, WAITING, group.iter()).await?;
     let mut hit = Hit::default();
@@ -130,12 +126,7 @@ impl<'a> Hit<'a> {
                 self.retries.push((it.number, due, u8::from(*spend)));
                 self.pins.extend(pin.as_ref().map(|pin| (it.number, pin)));
             }
-            Fate::Dead {
-                reason,
-                cause,
-                holds,
-                pin,
-            } => {
+            Fate::Dead { reason, cause, holds, pin } => {
                 let tried = it.attempt.is_some();
                 self.dead.push((it.number, *reason, cause, *holds, tried));
                 self.pins.extend(pin.as_ref().map(|pin| (it.number, pin)));
@@ -158,12 +149,7 @@ impl<'a> Hit<'a> {
         self.retry(connection).await?;
         self.bury(connection, now).await?;
         let dead = self.dead.iter().map(|(number, ..)| *number);
-        remove(
-            connection,
-            OUTBOX,
-            self.delivered.iter().copied().chain(dead),
-        )
-        .await?;
+        remove(connection, OUTBOX, self.delivered.iter().copied().chain(dead)).await?;
         remove(connection, DEAD_LETTER, self.late.iter().copied()).await?;
         let gone = self.delivered.iter().chain(&self.late).copied();
         remove(connection, WRITTEN, gone).await?;
@@ -208,14 +194,7 @@ impl<'a> Hit<'a> {
             .map(|(number, reason, cause, holds, tried)| {
                 let summary = cause.summary.as_ref();
                 let tried = u8::from(*tried);
-                (
-                    *number,
-                    word(reason),
-                    summary,
-                    &cause.detail,
-                    word(holds),
-                    tried,
-                )
+                (*number, word(reason), summary, &cause.detail, word(holds), tried)
             })
             .collect();
         let query = sqlx::query(
@@ -285,7 +264,5 @@ pub(crate) async fn remove(
     if which.is_empty() {
         return Ok(());
     }
-    execute(connection, sqlx::query(sql).bind(numbers(which)))
-        .await
-        .map(drop)
+    execute(connection, sqlx::query(sql).bind(numbers(which))).await.map(drop)
 }

@@ -30,10 +30,7 @@ pub(crate) async fn message(
     let Some(mut row) = rows.first().map(Columns::of) else {
         return Ok(None);
     };
-    let dead = DeadLetterQuery {
-        message: Some(id),
-        ..DeadLetterQuery::default()
-    };
+    let dead = DeadLetterQuery { message: Some(id), ..DeadLetterQuery::default() };
     Ok(Some(MessageStory {
         summary,
         schema: row.next()?,
@@ -57,9 +54,7 @@ async fn log(store: &SqliteStore, id: MessageId) -> Result<Vec<LogLine>, StoreEr
             let mut row = Columns::of(row);
             let (at, destination, outcome) = (row.time()?, row.endpoint()?, row.next()?);
             let duration_ms = row.count()?;
-            let status = row
-                .next::<Option<i64>>()?
-                .and_then(|it| u16::try_from(it).ok());
+            let status = row.next::<Option<i64>>()?.and_then(|it| u16::try_from(it).ok());
             let cause = match (row.next::<Option<String>>()?, row.next::<Option<String>>()?) {
                 (Some(summary), Some(detail)) => Some(format!("{summary}: {detail}")),
                 (summary, detail) => summary.or(detail),
@@ -75,9 +70,7 @@ async fn log(store: &SqliteStore, id: MessageId) -> Result<Vec<LogLine>, StoreEr
                     .next::<Option<&[u8]>>()?
                     .map(|bytes| String::from_utf8_lossy(bytes).into_owned()),
                 sha256: row.next::<Option<String>>()?.filter(|hex| !hex.is_empty()),
-                size: row
-                    .next::<Option<i64>>()?
-                    .and_then(|it| u64::try_from(it).ok()),
+                size: row.next::<Option<i64>>()?.and_then(|it| u64::try_from(it).ok()),
                 round: row.count()?,
             })
         })

@@ -1,0 +1,177 @@
+//! The cases of a [`Store`].
+
+mod arrivals;
+mod bench;
+mod dead_letters;
+mod deliveries;
+mod envelope;
+mod operators;
+mod ownership;
+mod replay;
+
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use pabal_core::Store;
+
+pub use self::bench::Bench;
+
+/// A store under test, with what a case may do around it.
+#[async_trait]
+pub trait Subject: fmt::Debug + Send + Sync {
+    /// The store, open.
+    fn store(&self) -> Arc<dyn Store>;
+    /// Lets the store's clock go on by this much.
+    async fn pass(&self, time: Duration);
+    /// Closes it and opens what it left behind.
+    async fn reopen(&mut self);
+}
+
+/// What a store may be unable to do by its nature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// Keeps what it was given when it is closed.
+    Outlives,
+}
+
+/// One thing a store must do; the name is the claim.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The claim.
+    pub name: &'static str,
+    /// What the store must be able to do for the claim to mean anything.
+    pub needs: Option<Feature>,
+    run: fn(Bench) -> Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Case {
+    /// Runs it on a fresh store.
+    ///
+    /// # Errors
+    /// If the claim does not hold; says why.
+    pub async fn run(self, subject: impl Subject + 'static) -> Result<(), String> {
+        // A task of its own turns a failed assertion into an answer.
+        match tokio::spawn((self.run)(Bench::new(Box::new(subject)))).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(match error.try_into_panic() {
+                Ok(panic) => panic
+                    .downcast_ref::<String>()
+                    .cloned()
+                    .or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))
+                    .unwrap_or_else(|| "it panicked".to_owned()),
+                Err(error) => error.to_string(),
+            }),
+        }
+    }
+}
+
+macro_rules! cases {
+    ($($module:ident { $($name:ident $(needs $feature:ident)?),* $(,)? })*) => {
+        vec![$($(Case {
+            name: stringify!($name),
+            needs: None$(.or(Some(Feature::$feature)))?,
+            run: |bench| Box::pin($module::$name(bench)),
+        }),*),*]
+    };
+}
+
+/// All cases, for every store.
+#[must_use]
+pub fn cases() -> Vec<Case> {
+    cases! {
+        arrivals {
+            a_repeat_is_recognised,
+            the_same_id_with_other_content_is_a_conflict_and_keeps_both_fingerprints,
+            ids_are_scoped_by_source,
+            a_message_and_its_deliveries_appear_together_or_not_at_all,
+            a_failed_group_leaves_nothing,
+            order_numbers_follow_the_hand_over,
+            order_numbers_are_never_reused_after_the_newest_row_is_deleted,
+            twenty_copies_at_once_are_taken_once,
+            state_writes_commit_with_their_messages,
+            a_refused_arrival_holds_no_claim_on_its_id,
+            an_arrival_refused_again_is_kept_once,
+            a_message_nobody_takes_is_counted,
+            a_fault_of_routing_is_a_dead_letter_and_not_a_no,
+        }
+        envelope {
+            every_field_survives,
+            every_byte_of_a_body_survives,
+            a_body_kept_elsewhere_is_named,
+        }
+        deliveries {
+            deliveries_are_read_by_tail_destination_key_and_number,
+            a_retry_is_not_due_before_its_time,
+            only_a_spent_attempt_counts,
+            a_settle_names_number_message_destination_and_round,
+            a_large_group_gets_one_answer_each,
+            a_late_success_is_recorded,
+            a_late_success_of_an_earlier_round_changes_nothing,
+            pinned_bytes_survive_retry_death_and_replay,
+            sends_noted_before_they_began_are_counted_until_settled,
+            a_message_that_is_gone_loads_as_nothing,
+        }
+        dead_letters {
+            what_is_dead_is_not_read_until_replayed,
+            a_held_key_is_reported_until_replayed_or_discarded,
+            a_held_destination_is_reported_without_a_key,
+            a_dead_letter_without_a_key_holds_nothing,
+            dead_letters_are_narrowed_and_grouped,
+            the_arrival_behind_a_dead_letter_is_kept_whole,
+        }
+        replay {
+            a_replay_pressed_twice_queues_once_with_the_old_number,
+            two_operators_replaying_the_same_hundred_queue_each_once,
+            only_deliveries_are_replayed_and_everything_can_be_discarded,
+            routing_adds_each_destination_once,
+            a_routing_question_is_answered_once,
+        }
+        operators {
+            counts_are_right,
+            messages_are_found,
+            a_message_tells_its_story,
+            requests_are_read_after_a_number,
+            link_state_outlives_reopening needs Outlives,
+            everything_taken_outlives_reopening needs Outlives,
+        }
+        ownership {
+            a_value_is_written_only_over_the_revision_that_was_read,
+            every_life_of_a_node_has_a_higher_epoch,
+            a_lane_is_handed_over_only_by_who_holds_it,
+            a_failure_counts_only_from_who_holds_the_lane,
+        }
+    }
+}
+
+/// Runs all cases, each on a fresh store, and prints what became of each. `cannot` names what the
+/// store is unable to do, and why; cases that need it are listed and not run.
+///
+/// # Panics
+/// If a case fails; after all have run, with the names of those that failed.
+pub async fn check<S: Subject + 'static>(
+    make: impl AsyncFn() -> S,
+    cannot: &[(Feature, &'static str)],
+) {
+    let mut failed = Vec::new();
+    for case in cases() {
+        let missing = cannot.iter().find(|(feature, _)| case.needs == Some(*feature));
+        if let Some((_, why)) = missing {
+            eprintln!("does not apply  {} ({why})", case.name);
+            continue;
+        }
+        match case.run(make().await).await {
+            Ok(()) => eprintln!("holds           {}", case.name),
+            Err(why) => {
+                eprintln!("FAILED          {}: {why}", case.name);
+                failed.push(case.name);
+            }
+        }
+    }
+    assert!(failed.is_empty(), "claims that do not hold: {failed:?}");
+}
