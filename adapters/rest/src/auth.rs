@@ -49,12 +49,7 @@ impl Credential {
             }
             SenderAuth::Header(header) => {
                 let (name, value) = secret_header(header, secrets)?;
-                (
-                    "auth.header.value",
-                    name,
-                    value.expose().to_owned(),
-                    vec![value],
-                )
+                ("auth.header.value", name, value.expose().to_owned(), vec![value])
             }
         };
         // The value itself may stand in no message.
@@ -63,17 +58,11 @@ impl Credential {
         })?;
         value.set_sensitive(true);
         let mut needles = needles;
-        let encoded: Vec<_> = needles
-            .iter()
-            .map(|needle| BASE64_STANDARD.encode(needle.expose()))
-            .collect();
+        let encoded: Vec<_> =
+            needles.iter().map(|needle| BASE64_STANDARD.encode(needle.expose())).collect();
         needles.extend(encoded.into_iter().map(Secret::new));
         needles.retain(|needle| needle.expose().len() >= NEEDLE_BYTES_MIN);
-        Ok(Self {
-            name,
-            value,
-            needles,
-        })
+        Ok(Self { name, value, needles })
     }
 
     /// `bytes` without our secret: some servers repeat the request in their answer.
@@ -105,10 +94,7 @@ impl Credential {
 /// The password, and user and password as Basic has them.
 fn basic_pair(basic: &Basic, secrets: &dyn Secrets) -> Result<(Secret, Secret), ConfigError> {
     if basic.user.contains(':') {
-        return Err(ConfigError::new(
-            "auth.basic.user",
-            "a user's name has no colon",
-        ));
+        return Err(ConfigError::new("auth.basic.user", "a user's name has no colon"));
     }
     let password = secrets.get("auth.basic.password", &basic.password)?;
     let encoded = BASE64_STANDARD.encode(format!("{}:{}", basic.user, password.expose()));
@@ -131,8 +117,8 @@ fn secret_header(
 pub(crate) enum Check {
     /// Not at all.
     Open,
-    /// By one header and its whole value, and what 401 says.
-    Header(HeaderName, Secret, &'static str),
+    /// By one header and its whole value.
+    Header(HeaderName, Secret),
     /// By a scheme of `Authorization` and what follows it.
     Authorization(&'static str, Secret),
     /// By the signature of the body.
@@ -157,7 +143,7 @@ impl Check {
             }
             ReceiverAuth::Header(header) => {
                 let (name, value) = secret_header(header, secrets)?;
-                Self::Header(name, not_empty("auth.header.value", value)?, "ApiKey")
+                Self::Header(name, not_empty("auth.header.value", value)?)
             }
             ReceiverAuth::StandardWebhooks(references) => {
                 const KEY: &str = "auth.standard_webhooks";
@@ -171,10 +157,7 @@ impl Check {
                 Self::Webhook(Keys::new(KEY, &found)?)
             }
             ReceiverAuth::ClientCertificate(name) if name.is_empty() => {
-                return Err(ConfigError::new(
-                    "auth.client_certificate",
-                    "a name is needed",
-                ));
+                return Err(ConfigError::new("auth.client_certificate", "a name is needed"));
             }
             ReceiverAuth::ClientCertificate(name) => Self::Certificate(name.clone()),
         })
@@ -185,9 +168,9 @@ impl Check {
     pub(crate) fn admits(&self, headers: &HeaderMap, certificate: Option<&[String]>) -> bool {
         match self {
             Self::Open | Self::Webhook(_) => true,
-            Self::Header(name, secret, _) => headers
-                .get(name)
-                .is_some_and(|value| same(value.as_bytes(), secret)),
+            Self::Header(name, secret) => {
+                headers.get(name).is_some_and(|value| same(value.as_bytes(), secret))
+            }
             Self::Authorization(scheme, secret) => headers
                 .get(AUTHORIZATION)
                 .and_then(|value| {
@@ -206,7 +189,7 @@ impl Check {
     pub(crate) fn challenge(&self) -> &'static str {
         match self {
             Self::Open => "None",
-            Self::Header(_, _, scheme) => scheme,
+            Self::Header(..) => "ApiKey",
             Self::Authorization("Basic", _) => r#"Basic realm="pabal", charset="UTF-8""#,
             Self::Authorization(..) => r#"Bearer realm="pabal""#,
             Self::Webhook(_) => "StandardWebhooks",

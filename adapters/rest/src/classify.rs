@@ -80,13 +80,7 @@ impl Judge<'_> {
         let status = judged.status.unwrap_or_default();
         let fate = Fate::of(status);
         let retry_after = retry_after(headers, self.now);
-        let receipt = |duplicate| {
-            Ok(Receipt {
-                remote_id: None,
-                duplicate,
-                answer: None,
-            })
-        };
+        let receipt = |duplicate| Ok(Receipt { remote_id: None, duplicate, answer: None });
         let said = || Cause::with(format!("HTTP {status}"), text(&kept));
         let meaning = self.status.get(&status).map(|meaning| match meaning {
             StatusMeaning::Success => Judgement::Success,
@@ -105,42 +99,26 @@ impl Judge<'_> {
         let verdict = match (meaning.or_else(asked), fate) {
             (Some(Judgement::Success), _) | (None, Fate::Taken) => receipt(false),
             (Some(Judgement::Duplicate), _) => receipt(true),
-            (Some(Judgement::Retry(cause)), _) => Err(SendError::Transient {
-                cause: with_text(cause, &kept),
-                retry_after,
-            }),
+            (Some(Judgement::Retry(cause)), _) => {
+                Err(SendError::Transient { cause: with_text(cause, &kept), retry_after })
+            }
             (Some(Judgement::Dead(cause)), fate) => {
                 let reason = match fate {
                     Fate::Never(reason) => reason,
                     _ => Reason::Refused,
                 };
-                Err(SendError::Permanent {
-                    reason,
-                    cause: with_text(cause, &kept),
-                })
+                Err(SendError::Permanent { reason, cause: with_text(cause, &kept) })
             }
             (None, Fate::Moved) => {
                 let target = target(self.url, headers);
                 let cause = Cause::with(format!("HTTP {status}"), format!("redirects to {target}"));
                 Err(SendError::Unreachable { cause, retry_after })
             }
-            (None, Fate::Place) => Err(SendError::Unreachable {
-                cause: said(),
-                retry_after,
-            }),
-            (None, Fate::Again) => Err(SendError::Transient {
-                cause: said(),
-                retry_after,
-            }),
-            (None, Fate::Never(reason)) => Err(SendError::Permanent {
-                reason,
-                cause: said(),
-            }),
+            (None, Fate::Place) => Err(SendError::Unreachable { cause: said(), retry_after }),
+            (None, Fate::Again) => Err(SendError::Transient { cause: said(), retry_after }),
+            (None, Fate::Never(reason)) => Err(SendError::Permanent { reason, cause: said() }),
         };
-        verdict.map(|receipt| Receipt {
-            answer: Some(kept),
-            ..receipt
-        })
+        verdict.map(|receipt| Receipt { answer: Some(kept), ..receipt })
     }
 }
 
@@ -178,10 +156,7 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
         // More digits than a number holds are still a wish to be left alone.
         value.parse::<u64>().unwrap_or(u64::MAX)
     } else {
-        let from = headers
-            .get(DATE)
-            .and_then(|date| date.to_str().ok())
-            .and_then(date);
+        let from = headers.get(DATE).and_then(|date| date.to_str().ok()).and_then(date);
         let from = from.unwrap_or_else(|| now.as_second().try_into().unwrap_or(0));
         date(value)?.checked_sub(from)?
     };
@@ -252,10 +227,9 @@ impl Fault {
                 Reason::Invalid,
                 Cause::with("this message makes no HTTP request", detail),
             ),
-            Self::Broken => SendError::transient(Cause::with(
-                "the connection broke before the answer",
-                detail,
-            )),
+            Self::Broken => {
+                SendError::transient(Cause::with("the connection broke before the answer", detail))
+            }
         }
     }
 }
@@ -271,16 +245,14 @@ fn is_about_us(alert: AlertDescription) -> bool {
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied
+            | AlertDescription::DecryptError
             | AlertDescription::HandshakeFailure
     )
 }
 
 /// The next error inside; an I/O error hides the one it was made of from `source`.
 fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
-    match error
-        .downcast_ref::<std::io::Error>()
-        .and_then(std::io::Error::get_ref)
-    {
+    match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
         Some(hidden) => Some(hidden),
         None => error.source(),
     }
@@ -368,11 +340,7 @@ mod tests {
             (Fault::Broken, false),
         ] {
             let error = fault.error("");
-            assert_eq!(
-                matches!(error, SendError::Unreachable { .. }),
-                place,
-                "{fault:?}"
-            );
+            assert_eq!(matches!(error, SendError::Unreachable { .. }), place, "{fault:?}");
         }
     }
 
@@ -393,15 +361,7 @@ mod tests {
         let theirs = Some("Thu, 01 Jan 2026 01:00:00 GMT");
         assert_eq!(read("Thu, 01 Jan 2026 01:00:30 GMT", theirs), Some(30));
         assert_eq!(read("Wed, 31 Dec 2025 23:59:00 GMT", None), None);
-        for bad in [
-            "-5",
-            "abc",
-            "",
-            "0",
-            "1.5",
-            "+3",
-            "Thu, 99 Jan 2026 00:00:30 GMT",
-        ] {
+        for bad in ["-5", "abc", "", "0", "1.5", "+3", "Thu, 99 Jan 2026 00:00:30 GMT"] {
             assert_eq!(read(bad, None), None, "{bad}");
         }
         assert_eq!(read("99999999999999999999999", None), Some(365 * 24 * 3600));
@@ -416,10 +376,7 @@ mod tests {
             target(&url, &headers)
         };
         assert_eq!(show("/login?next=secret#f"), "https://a.example/login");
-        assert_eq!(
-            show("https://u:p@b.example:8443/y?t=s"),
-            "https://b.example:8443/y"
-        );
+        assert_eq!(show("https://u:p@b.example:8443/y?t=s"), "https://b.example:8443/y");
         assert_eq!(show("javascript:secret"), "another scheme, javascript");
         assert_eq!(target(&url, &HeaderMap::new()), "nowhere");
     }

@@ -73,9 +73,7 @@ pub(crate) struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
-            .field("name", &self.plan.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Client").field("name", &self.plan.name).finish_non_exhaustive()
     }
 }
 
@@ -90,11 +88,7 @@ impl Client {
             checked: clock.elapsed(),
             warned: None,
         };
-        let client = Self {
-            plan,
-            clock,
-            current: Mutex::new(current),
-        };
+        let client = Self { plan, clock, current: Mutex::new(current) };
         // A certificate that ends soon is told at the start, whether or not messages go out.
         client.warn(&mut client.lock());
         Ok(client)
@@ -121,14 +115,7 @@ impl Client {
         let replaced = self.plan.read().and_then(|files| {
             let fingerprint = files.fingerprint();
             let changed = fingerprint != current.files;
-            Ok((
-                fingerprint,
-                if changed {
-                    Some(self.plan.build(&files)?)
-                } else {
-                    None
-                },
-            ))
+            Ok((fingerprint, if changed { Some(self.plan.build(&files)?) } else { None }))
         });
         match replaced {
             Ok((fingerprint, Some(built))) => {
@@ -158,9 +145,7 @@ impl Client {
         };
         let left = expires.duration_since(self.clock.now());
         let now = self.clock.elapsed();
-        let again = current
-            .warned
-            .is_none_or(|then| now.saturating_sub(then) >= WARN_EVERY);
+        let again = current.warned.is_none_or(|then| now.saturating_sub(then) >= WARN_EVERY);
         if left < WARN_BEFORE.try_into().unwrap_or_default() && again {
             current.warned = Some(now);
             tracing::warn!(
@@ -180,31 +165,18 @@ impl Plan {
     fn read(&self) -> Result<Files, ConfigError> {
         let file = |key: &str, path: &Option<PathBuf>| match path {
             None => Ok(None),
-            Some(path) => std::fs::read(self.secrets.path(path))
-                .map(Some)
-                .map_err(|error| {
-                    ConfigError::new(key, format!("{} cannot be read: {error}", path.display()))
-                }),
+            Some(path) => std::fs::read(self.secrets.path(path)).map(Some).map_err(|error| {
+                ConfigError::new(key, format!("{} cannot be read: {error}", path.display()))
+            }),
         };
-        let key = self
-            .key
-            .as_ref()
-            .map(|key| self.secrets.get("tls.key", key))
-            .transpose()?;
-        Ok(Files {
-            ca: file("tls.ca", &self.ca)?,
-            cert: file("tls.cert", &self.cert)?,
-            key,
-        })
+        let key = self.key.as_ref().map(|key| self.secrets.get("tls.key", key)).transpose()?;
+        Ok(Files { ca: file("tls.ca", &self.ca)?, cert: file("tls.cert", &self.cert)?, key })
     }
 
     fn build(&self, files: &Files) -> Result<Built, ConfigError> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             // The library would panic.
-            return Err(ConfigError::new(
-                "",
-                "no TLS provider is installed in this process",
-            ));
+            return Err(ConfigError::new("", "no TLS provider is installed in this process"));
         }
         let mut builder = reqwest::Client::builder()
             // A redirect would turn POST into GET and carry the message elsewhere.

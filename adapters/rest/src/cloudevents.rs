@@ -51,19 +51,12 @@ pub(crate) fn encode(value: &str) -> Cow<'_, str> {
 /// A header value as an attribute's value: quotes taken off, then one round of percent-decoding.
 pub(crate) fn decode(value: &[u8]) -> Option<String> {
     let value = std::str::from_utf8(value).ok()?;
-    let value = match value
-        .strip_prefix('"')
-        .and_then(|inner| inner.strip_suffix('"'))
-    {
+    let value = match value.strip_prefix('"').and_then(|inner| inner.strip_suffix('"')) {
         Some(inner) => {
             let mut plain = String::with_capacity(inner.len());
             let mut characters = inner.chars();
             while let Some(character) = characters.next() {
-                plain.push(if character == '\\' {
-                    characters.next()?
-                } else {
-                    character
-                });
+                plain.push(if character == '\\' { characters.next()? } else { character });
             }
             Cow::Owned(plain)
         }
@@ -76,9 +69,7 @@ pub(crate) fn decode(value: &[u8]) -> Option<String> {
 /// Whether `name` may be the name of an extension: lower-case letters and digits.
 fn is_extension(name: &str) -> bool {
     (1..=64).contains(&name.len())
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
         && !OWN.contains(&name)
         && !matches!(name, "data" | "datacontenttype")
 }
@@ -90,9 +81,7 @@ pub(crate) fn is_attribute(name: &str) -> bool {
 
 /// The extension in a message header `ce-<name>`, if this hub may pass it on as one.
 pub(crate) fn extension(header: &str) -> Option<String> {
-    let name = header
-        .get(3..)
-        .filter(|_| header[..3].eq_ignore_ascii_case("ce-"))?;
+    let name = header.get(3..).filter(|_| header[..3].eq_ignore_ascii_case("ce-"))?;
     let name = name.to_ascii_lowercase();
     is_extension(&name).then_some(name)
 }
@@ -108,10 +97,7 @@ pub(crate) fn attributes(message: &Message) -> Vec<(Cow<'static, str>, String)> 
     let optional: [(&'static str, Option<String>); 8] = [
         ("originid", message.origin.id.clone()),
         ("partitionkey", message.key.clone()),
-        (
-            "keyversion",
-            message.version.map(|version| version.to_string()),
-        ),
+        ("keyversion", message.version.map(|version| version.to_string())),
         ("dataschema", message.schema.clone()),
         ("time", message.time.clone()),
         ("subject", message.subject.clone()),
@@ -124,10 +110,7 @@ pub(crate) fn attributes(message: &Message) -> Vec<(Cow<'static, str>, String)> 
             all.push((name.into(), value));
         }
     }
-    all.push((
-        "hops".into(),
-        message.arrival.hops.saturating_add(1).to_string(),
-    ));
+    all.push(("hops".into(), message.arrival.hops.saturating_add(1).to_string()));
     for (header, value) in message.headers.iter() {
         if let Some(name) = extension(header).filter(|_| !value.is_empty())
             && !all.iter().any(|(known, _)| *known == name)
@@ -144,10 +127,7 @@ pub(crate) fn is_json(content_type: &str) -> bool {
     let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
     let utf8 = parts.all(|parameter| match parameter.split_once('=') {
         Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
-            matches!(
-                value.trim().trim_matches('"').to_ascii_lowercase().as_str(),
-                "utf-8" | "utf8"
-            )
+            matches!(value.trim().trim_matches('"').to_ascii_lowercase().as_str(), "utf-8" | "utf8")
         }
         _ => true,
     });
@@ -156,12 +136,7 @@ pub(crate) fn is_json(content_type: &str) -> bool {
 
 /// Whether a media type without its parameters is `essence`.
 pub(crate) fn is_type(content_type: &str, essence: &str) -> bool {
-    content_type
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .eq_ignore_ascii_case(essence)
+    content_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(essence)
 }
 
 /// The structured document of a message with this body.
@@ -252,9 +227,7 @@ pub(crate) fn set(message: &mut Message, name: &str, value: String) -> Result<()
         }
         _ => {
             let name = shorten(name, 80);
-            return Err(format!(
-                "`{name}` is not the name of a CloudEvents attribute"
-            ));
+            return Err(format!("`{name}` is not the name of a CloudEvents attribute"));
         }
     }
     Ok(())
@@ -262,12 +235,7 @@ pub(crate) fn set(message: &mut Message, name: &str, value: String) -> Result<()
 
 fn number<T: std::str::FromStr>(name: &str, value: Option<String>) -> Result<Option<T>, String> {
     value
-        .map(|value| {
-            value
-                .trim()
-                .parse()
-                .map_err(|_| format!("{name} is not a number in range"))
-        })
+        .map(|value| value.trim().parse().map_err(|_| format!("{name} is not a number in range")))
         .transpose()
 }
 
@@ -341,9 +309,7 @@ pub(crate) fn read_structured(message: &mut Message, document: &Bytes) -> Result
             let raw = raw.get();
             let json = message.content_type.as_deref().is_none_or(is_json);
             if json {
-                message
-                    .content_type
-                    .get_or_insert_with(|| "application/json".to_owned());
+                message.content_type.get_or_insert_with(|| "application/json".to_owned());
             } else if let Ok(text) = serde_json::from_str::<String>(raw) {
                 return Ok(text.into_bytes().into());
             } else if raw == "null" {
@@ -360,10 +326,9 @@ fn scalar(name: &str, raw: &RawValue) -> Result<Option<String>, String> {
         Some(b'"') => serde_json::from_str(raw.get())
             .map(Some)
             .map_err(|_| format!("the attribute {} cannot be read", shorten(name, 80))),
-        Some(b'{' | b'[') => Err(format!(
-            "the attribute {} is neither text nor number",
-            shorten(name, 80)
-        )),
+        Some(b'{' | b'[') => {
+            Err(format!("the attribute {} is neither text nor number", shorten(name, 80)))
+        }
         _ if raw.get() == "null" => Ok(None),
         _ => Ok(Some(raw.get().to_owned())),
     }
@@ -416,11 +381,7 @@ mod tests {
             let mut sent = message();
             sent.content_type = Some(content_type.into());
             let document = structured(&sent, &Bytes::from_static(body));
-            assert!(
-                std::str::from_utf8(&document)
-                    .unwrap()
-                    .contains("data_base64")
-            );
+            assert!(std::str::from_utf8(&document).unwrap().contains("data_base64"));
             let mut read = message();
             assert_eq!(read_structured(&mut read, &document).unwrap(), body);
             assert_eq!(read.content_type.as_deref(), Some(content_type));
@@ -440,10 +401,7 @@ mod tests {
                 "data_base64":"AP8Q","hops":3,"keyversion":"9007199254740993","flag":true}"#,
         );
         let mut read = message();
-        assert_eq!(
-            read_structured(&mut read, &document).unwrap(),
-            &b"\0\xff\x10"[..]
-        );
+        assert_eq!(read_structured(&mut read, &document).unwrap(), &b"\0\xff\x10"[..]);
         assert_eq!(read.arrival.hops, 3);
         assert_eq!(read.version, Some(9_007_199_254_740_993));
         assert_eq!(read.headers.get("ce-flag"), Some("true"));

@@ -8,7 +8,7 @@
 //! `keep_headers`; nothing else.
 
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
-use pabal_core::{Bytes, EndpointName, Message, Timestamp};
+use pabal_core::{Body, Bytes, EndpointName, Message, Timestamp};
 
 use crate::{auth::Check, cloudevents, problem::Problem, webhook};
 
@@ -46,9 +46,7 @@ pub(crate) fn unambiguous(headers: &HeaderMap, check: &Check) -> Result<(), Prob
             || name.as_str().starts_with("ce-")
             || check.header() == Some(name);
         if once && headers.get_all(name).iter().nth(1).is_some() {
-            return Err(Problem::unreadable(format!(
-                "the header {name} is given more than once"
-            )));
+            return Err(Problem::unreadable(format!("the header {name} is given more than once")));
         }
     }
     Ok(())
@@ -73,10 +71,7 @@ impl Form<'_> {
             }
             _ => None,
         };
-        if headers
-            .get(header::CONTENT_ENCODING)
-            .is_some_and(|value| value != "identity")
-        {
+        if headers.get(header::CONTENT_ENCODING).is_some_and(|value| value != "identity") {
             return Err(unsupported("a body with a content encoding is not taken"));
         }
         let mut message = Message::new(self.source.clone(), "", Bytes::new());
@@ -85,23 +80,31 @@ impl Form<'_> {
             text(headers, &HeaderName::from_static("traceparent"))?.filter(|trace| is_trace(trace));
         let content_type = message.content_type.clone().unwrap_or_default();
         let essence = content_type.to_ascii_lowercase();
-        message.body = pabal_core::Body::Inline(
-            if cloudevents::is_type(&content_type, cloudevents::STRUCTURED) {
-                cloudevents::read_structured(&mut message, &body).map_err(Problem::unreadable)?
-            } else if essence.trim_start().starts_with("application/cloudevents") {
-                let batch = cloudevents::is_type(&content_type, cloudevents::BATCH);
-                return Err(unsupported(if batch {
-                    "batches are not taken: send one event a request"
-                } else {
-                    "of the CloudEvents formats only application/cloudevents+json is taken"
-                }));
+        let structured = cloudevents::is_type(&content_type, cloudevents::STRUCTURED);
+        let body = if structured {
+            cloudevents::read_structured(&mut message, &body).map_err(Problem::unreadable)?
+        } else if essence.trim_start().starts_with("application/cloudevents") {
+            let batch = cloudevents::is_type(&content_type, cloudevents::BATCH);
+            return Err(unsupported(if batch {
+                "batches are not taken: send one event a request"
             } else {
-                self.read_headers(&mut message, headers)?;
-                body
-            },
-        );
+                "of the CloudEvents formats only application/cloudevents+json is taken"
+            }));
+        } else {
+            self.read_headers(&mut message, headers)?;
+            body
+        };
+        message.body = Body::Inline(body);
         if let Some((id, time)) = signed {
-            self.signed(&mut message, headers, &id)?;
+            // The signature covers id and body, not the headers: an id in a header must be the
+            // signed one, or a captured request could be handed over again under another id.
+            let given = message.origin.id.as_ref();
+            if !structured && headers.contains_key("ce-id") && given != Some(&id) {
+                return Err(Problem::unreadable("ce-id is not the signed webhook-id"));
+            }
+            if !structured || given.is_none() {
+                message.origin.id = Some(id);
+            }
             message.arrival.origin_time = Timestamp::from_second(time).ok();
         }
         self.keep(&mut message, headers)?;
@@ -133,24 +136,6 @@ impl Form<'_> {
         Ok(())
     }
 
-    /// The signature covers id and body, not the headers: an id in a header must be the signed one,
-    /// or a captured request could be handed over again under another id.
-    fn signed(&self, message: &mut Message, headers: &HeaderMap, id: &str) -> Result<(), Problem> {
-        let structured = message.body.inline().is_some()
-            && headers
-                .get(header::CONTENT_TYPE)
-                .and_then(|value| value.to_str().ok())
-                .is_some_and(|value| cloudevents::is_type(value, cloudevents::STRUCTURED));
-        match &message.origin.id {
-            Some(_) if structured => {}
-            Some(given) if headers.contains_key("ce-id") && given != id => {
-                return Err(Problem::unreadable("ce-id is not the signed webhook-id"));
-            }
-            _ => message.origin.id = Some(id.to_owned()),
-        }
-        Ok(())
-    }
-
     fn keep(&self, message: &mut Message, headers: &HeaderMap) -> Result<(), Problem> {
         let state = HeaderName::from_static("tracestate");
         for name in self.keep_headers.iter().chain([&state]) {
@@ -166,25 +151,14 @@ impl Form<'_> {
 
 /// 401 with how to do better.
 pub(crate) fn unauthorized(check: &Check, detail: impl Into<String>) -> Problem {
-    Problem::new(
-        StatusCode::UNAUTHORIZED,
-        "unauthorized",
-        "The caller is not known",
-    )
-    .detail(detail)
-    .header(
-        header::WWW_AUTHENTICATE,
-        axum::http::HeaderValue::from_static(check.challenge()),
-    )
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "The caller is not known")
+        .detail(detail)
+        .header(header::WWW_AUTHENTICATE, axum::http::HeaderValue::from_static(check.challenge()))
 }
 
 fn unsupported(detail: &str) -> Problem {
-    Problem::new(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "unsupported",
-        "This form is not taken",
-    )
-    .detail(detail)
+    Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported", "This form is not taken")
+        .detail(detail)
 }
 
 fn text(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Problem> {
@@ -200,10 +174,7 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Proble
 
 /// Some clients write the key as a quoted string, as later drafts of its specification have it.
 fn unquoted(key: String) -> String {
-    match key
-        .strip_prefix('"')
-        .and_then(|inner| inner.strip_suffix('"'))
-    {
+    match key.strip_prefix('"').and_then(|inner| inner.strip_suffix('"')) {
         Some(inner) => inner.to_owned(),
         None => key,
     }
@@ -211,13 +182,9 @@ fn unquoted(key: String) -> String {
 
 /// Whether a text has the shape of a W3C `traceparent`; another one is as good as none.
 fn is_trace(text: &str) -> bool {
-    let mut lengths = text.split('-').map(|part| {
-        part.bytes()
-            .all(|b| b.is_ascii_hexdigit())
-            .then_some(part.len())
-    });
-    [2, 32, 16, 2]
-        .into_iter()
-        .all(|length| lengths.next() == Some(Some(length)))
+    let mut lengths = text
+        .split('-')
+        .map(|part| part.bytes().all(|b| b.is_ascii_hexdigit()).then_some(part.len()));
+    [2, 32, 16, 2].into_iter().all(|length| lengths.next() == Some(Some(length)))
         && text.len() <= 128
 }

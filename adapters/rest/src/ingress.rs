@@ -70,10 +70,7 @@ impl Ingress {
 
     pub(crate) fn add(&self, route: Arc<Route>) {
         let mut routes = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        routes
-            .entry(route.context.name.clone())
-            .or_default()
-            .push(route);
+        routes.entry(route.context.name.clone()).or_default().push(route);
     }
 
     pub(crate) fn remove(&self, route: &Arc<Route>) {
@@ -91,12 +88,7 @@ impl Ingress {
         let name = EndpointName::new(partner, source).ok()?;
         let routes = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let known = routes.get(&name)?;
-        known
-            .iter()
-            .rev()
-            .find(|route| route.is_open())
-            .or(known.last())
-            .cloned()
+        known.iter().rev().find(|route| route.is_open()).or(known.last()).cloned()
     }
 }
 
@@ -113,9 +105,7 @@ async fn hand_over(
     request: Request,
 ) -> Response<Body> {
     // Whether the partner or only the source is unknown is nobody's business.
-    let route = path
-        .ok()
-        .and_then(|Path((partner, source))| ingress.find(&partner, &source));
+    let route = path.ok().and_then(|Path((partner, source))| ingress.find(&partner, &source));
     let result = match route {
         Some(route) => route.hand_over(request).await,
         None => Err(Problem::not_found()),
@@ -141,9 +131,9 @@ impl Route {
             .timeout(self.settings.timeout, read(body, headers, self.body_max))
             .await
             .unwrap_or_else(|| {
-                let title = "The body did not arrive in time";
-                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", title))
-            })?;
+            let title = "The body did not arrive in time";
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", title))
+        })?;
         let form = Form {
             source: &self.context.name,
             check: &self.check,
@@ -194,10 +184,7 @@ impl Route {
                 | SendError::Unreachable { retry_after, .. }),
             ) => {
                 tracing::debug!(source = %self.context.name, %error, "asked to come back");
-                Err(Problem::later(
-                    "unavailable",
-                    retry_after.map_or(1, seconds_up),
-                ))
+                Err(Problem::later("unavailable", retry_after.map_or(1, seconds_up)))
             }
             Err(SendError::NotSent) => Err(Problem::later("unavailable", 1)),
         }
@@ -215,8 +202,7 @@ async fn deliver(inbox: &dyn Sender, message: Message) -> Verdict {
 }
 
 fn seconds_up(time: Duration) -> u64 {
-    time.as_secs()
-        .saturating_add(u64::from(time.subsec_nanos() > 0))
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
 /// 202 for a message that is stored now, 200 for one that was here already.
@@ -240,19 +226,11 @@ fn taken(receipt: &Receipt) -> Response<Body> {
 /// Reads a body as it comes, and stops before it holds more than `max` bytes.
 async fn read(mut body: Body, headers: &HeaderMap, max: usize) -> Result<Bytes, Problem> {
     let too_large = || {
-        Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "too-large",
-            "The body is too large",
-        )
-        .detail(format!("at most {max} bytes are taken"))
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large")
+            .detail(format!("at most {max} bytes are taken"))
     };
-    let announced = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok());
-    let announced = announced
-        .and_then(|value| value.parse::<u64>().ok())
-        .unwrap_or(0);
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    let announced = announced.and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
     if announced > max as u64 {
         return Err(too_large());
     }

@@ -107,9 +107,6 @@ impl Adapter for RestAdapter {
     }
 
     fn receiver(&self, context: Context) -> Result<Box<dyn Receiver>, Vec<ConfigError>> {
-        Ok(Box::new(receiver::RestReceiver::new(
-            self.ingress.clone(),
-            context,
-        )?))
+        Ok(Box::new(receiver::RestReceiver::new(self.ingress.clone(), context)?))
     }
 }

@@ -57,18 +57,12 @@ mod tests {
         assert_eq!(seen("192.0.2.1", &["10.1.1.1"]).unwrap(), "192.0.2.1");
         assert_eq!(seen("10.0.0.1", &["198.51.100.7"]).unwrap(), "198.51.100.7");
         // What the caller wrote itself stands further left.
-        assert_eq!(
-            seen("10.0.0.1", &["10.9.9.9, 198.51.100.7"]).unwrap(),
-            "198.51.100.7"
-        );
+        assert_eq!(seen("10.0.0.1", &["10.9.9.9, 198.51.100.7"]).unwrap(), "198.51.100.7");
         assert_eq!(
             seen("10.0.0.1", &["1.1.1.1", "198.51.100.7, 10.2.2.2"]).unwrap(),
             "198.51.100.7"
         );
-        assert_eq!(
-            seen("::ffff:10.0.0.1", &["[2001:db8::1]:443"]).unwrap(),
-            "2001:db8::1"
-        );
+        assert_eq!(seen("::ffff:10.0.0.1", &["[2001:db8::1]:443"]).unwrap(), "2001:db8::1");
         assert_eq!(seen("10.0.0.1", &["10.3.3.3"]).unwrap(), "10.3.3.3");
         assert_eq!(seen("10.0.0.1", &[]).unwrap(), "10.0.0.1");
         assert_eq!(seen("10.0.0.1", &["unknown"]), None);

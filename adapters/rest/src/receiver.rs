@@ -28,13 +28,17 @@ impl Route {
     fn new(context: Context) -> Result<Self, Vec<ConfigError>> {
         let settings: ReceiverSettings = context.settings.parse()?;
         let mut faults = Vec::new();
-        let check = Check::new(&settings.auth, &*context.secrets)
-            .map_err(|fault| faults.push(fault))
-            .ok();
+        let check =
+            Check::new(&settings.auth, &*context.secrets).map_err(|fault| faults.push(fault)).ok();
         let mut keep_headers = Vec::new();
         for (index, name) in settings.keep_headers.iter().enumerate() {
             match HeaderName::from_bytes(name.to_ascii_lowercase().as_bytes()) {
-                Ok(name) if !is_reserved(name.as_str()) => keep_headers.push(name),
+                Ok(name)
+                    if !is_reserved(name.as_str())
+                        && check.as_ref().and_then(Check::header) != Some(&name) =>
+                {
+                    keep_headers.push(name);
+                }
                 _ => faults.push(ConfigError::new(
                     format!("keep_headers.{index}"),
                     "not the name of a header that can be kept",
@@ -76,17 +80,12 @@ impl Route {
     pub(crate) fn take(&self) -> Option<(Arc<dyn Sender>, TaskTrackerToken)> {
         // The token is made under the lock: closing cannot slip in between.
         let inbox = self.inbox.read().unwrap_or_else(PoisonError::into_inner);
-        inbox
-            .as_ref()
-            .map(|inbox| (Arc::clone(inbox), self.in_hand.token()))
+        inbox.as_ref().map(|inbox| (Arc::clone(inbox), self.in_hand.token()))
     }
 
     /// Whether messages are taken.
     pub(crate) fn is_open(&self) -> bool {
-        self.inbox
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
+        self.inbox.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     fn set(&self, inbox: Option<Arc<dyn Sender>>) {

@@ -55,17 +55,13 @@ const RESERVED: [&str; 20] = [
 /// Whether a header is reserved, by name or by family.
 pub(crate) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
-        || ["ce-", "webhook-", "x-forwarded-"]
-            .iter()
-            .any(|family| name.starts_with(family))
+        || ["ce-", "webhook-", "x-forwarded-"].iter().any(|family| name.starts_with(family))
 }
 
 /// Further ones that a configuration may set but a message may not bring.
 fn is_ours(name: &str) -> bool {
-    matches!(
-        name,
-        "content-type" | "idempotency-key" | "user-agent" | "accept" | "accept-encoding"
-    ) || matches!(name, "date" | "prefer")
+    matches!(name, "content-type" | "idempotency-key" | "user-agent" | "accept" | "accept-encoding")
+        || matches!(name, "date" | "prefer")
 }
 
 /// How one destination's requests are built.
@@ -112,10 +108,8 @@ impl Builder {
             .auth
             .as_ref()
             .and_then(|auth| Credential::new(auth, secrets).map_err(&mut keep).ok());
-        let keys = settings
-            .sign
-            .as_ref()
-            .and_then(|sign| keys(sign, secrets).map_err(&mut keep).ok());
+        let keys =
+            settings.sign.as_ref().and_then(|sign| keys(sign, secrets).map_err(&mut keep).ok());
         let (headers, header_faults) = headers(&settings.headers, credential.as_ref());
         let mut query = Vec::new();
         for (name, text) in &settings.query {
@@ -132,15 +126,9 @@ impl Builder {
             Method::Delete => http::Method::DELETE,
         };
         match url {
-            Some(url) if faults.is_empty() => Ok(Self {
-                method,
-                url,
-                query,
-                headers,
-                mode: settings.mode,
-                credential,
-                keys,
-            }),
+            Some(url) if faults.is_empty() => {
+                Ok(Self { method, url, query, headers, mode: settings.mode, credential, keys })
+            }
             _ => Err(faults),
         }
     }
@@ -166,10 +154,7 @@ impl Builder {
             .map(|(name, value)| name.len() + 4 + cloudevents::encode(value).len())
             .sum();
         // A structured document holds what is not JSON as base64.
-        let json = message
-            .content_type
-            .as_deref()
-            .is_none_or(cloudevents::is_json)
+        let json = message.content_type.as_deref().is_none_or(cloudevents::is_json)
             && message.body.inline().is_some_and(|body| {
                 serde_json::from_slice::<&serde_json::value::RawValue>(body).is_ok()
             });
@@ -190,9 +175,7 @@ impl Builder {
     /// `Permanent(Invalid)` if the message makes no request; `Transient` if its body is not here.
     pub(crate) fn build(&self, message: &Message, now: Timestamp) -> Result<Request, SendError> {
         let Some(body) = message.body.inline() else {
-            return Err(SendError::transient(
-                "the body is kept elsewhere and was not fetched",
-            ));
+            return Err(SendError::transient("the body is kept elsewhere and was not fetched"));
         };
         let url = self.address(message)?;
         let mut headers = HeaderMap::new();
@@ -232,12 +215,7 @@ impl Builder {
         if let Some(credential) = &self.credential {
             headers.insert(credential.name.clone(), credential.value.clone());
         }
-        Ok(Request {
-            method: self.method.clone(),
-            url,
-            headers,
-            body,
-        })
+        Ok(Request { method: self.method.clone(), url, headers, body })
     }
 
     /// What both modes of CloudEvents send besides the envelope.
@@ -248,10 +226,7 @@ impl Builder {
         }
         for (name, value) in message.headers.iter() {
             let lower = name.to_ascii_lowercase();
-            let credential = self
-                .credential
-                .as_ref()
-                .is_some_and(|own| own.name == *lower);
+            let credential = self.credential.as_ref().is_some_and(|own| own.name == *lower);
             let Ok(name) = HeaderName::from_bytes(lower.as_bytes()) else {
                 continue;
             };
@@ -265,15 +240,10 @@ impl Builder {
 
     fn address(&self, message: &Message) -> Result<Url, SendError> {
         let invalid = |text: String| {
-            SendError::permanent(
-                Reason::Invalid,
-                Cause::with("no URL for this message", text),
-            )
+            SendError::permanent(Reason::Invalid, Cause::with("no URL for this message", text))
         };
         let missing = |name: &str| {
-            invalid(format!(
-                "the URL has {{{name}}}, and the message has nothing for it"
-            ))
+            invalid(format!("the URL has {{{name}}}, and the message has nothing for it"))
         };
         let mut text = self.url.url(message).map_err(missing)?;
         if has_dot_segment(&text) {
@@ -305,10 +275,7 @@ fn has_dot_segment(url: &str) -> bool {
 
 /// A header value that can be one: encoded if it holds anything but printable ASCII.
 fn safe(value: &str) -> std::borrow::Cow<'_, str> {
-    if value
-        .bytes()
-        .all(|b| (b' '..=b'~').contains(&b) || b == b'\t')
-    {
+    if value.bytes().all(|b| (b' '..=b'~').contains(&b) || b == b'\t') {
         value.into()
     } else {
         cloudevents::encode(value)
@@ -331,10 +298,7 @@ fn header_value(name: &str, value: &str) -> Result<HeaderValue, SendError> {
 fn put(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), SendError> {
     let value = header_value(name, value)?;
     let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
-        SendError::permanent(
-            Reason::Invalid,
-            Cause::with("a header cannot be sent", name),
-        )
+        SendError::permanent(Reason::Invalid, Cause::with("a header cannot be sent", name))
     })?;
     headers.insert(name, value);
     Ok(())
@@ -349,9 +313,7 @@ fn url(text: &str) -> Result<Template, ConfigError> {
         return Err(fault("placeholders may stand in path and query only"));
     }
     let sample = template.with_all("x");
-    let url: Url = sample
-        .parse()
-        .map_err(|error| fault(&format!("not a URL: {error}")))?;
+    let url: Url = sample.parse().map_err(|error| fault(&format!("not a URL: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
         return Err(fault("only http:// and https:// are sent to"));
     }
@@ -371,10 +333,7 @@ fn keys(sign: &Sign, secrets: &dyn Secrets) -> Result<Keys, ConfigError> {
     const KEY: &str = "sign.standard_webhooks";
     let Sign::StandardWebhooks(references) = sign;
     if !(1..=2).contains(&references.len()) {
-        return Err(ConfigError::new(
-            KEY,
-            "one secret, or two while one replaces the other",
-        ));
+        return Err(ConfigError::new(KEY, "one secret, or two while one replaces the other"));
     }
     let mut found = Vec::new();
     for (index, reference) in references.iter().enumerate() {

@@ -41,23 +41,17 @@ impl RestSender {
     pub(crate) fn new(context: Context) -> Result<Self, Vec<ConfigError>> {
         let settings: SenderSettings = context.settings.parse()?;
         let mut faults = Vec::new();
-        let builder = Builder::new(&settings, &*context.secrets)
-            .map_err(|found| faults.extend(found))
-            .ok();
+        let builder =
+            Builder::new(&settings, &*context.secrets).map_err(|found| faults.extend(found)).ok();
         let mut fault = |key: &str, text: &str| faults.push(ConfigError::new(key, text));
         if settings.timeout.is_zero() {
             fault("timeout", "must be more than nothing");
         }
         let half = settings.timeout / 2;
-        let connect_timeout = settings
-            .connect_timeout
-            .unwrap_or(CONNECT_TIMEOUT.min(half));
+        let connect_timeout = settings.connect_timeout.unwrap_or(CONNECT_TIMEOUT.min(half));
         // Else a limit that passes while connecting could not be told from one that passes later.
         if connect_timeout > half || settings.connect_timeout.is_some_and(|time| time.is_zero()) {
-            fault(
-                "connect_timeout",
-                "must be more than nothing and at most half of `timeout`",
-            );
+            fault("connect_timeout", "must be more than nothing and at most half of `timeout`");
         }
         let answer_max = usize::try_from(settings.answer_max.as_u64()).unwrap_or(usize::MAX);
         if answer_max > ANSWER_BYTES_READ {
@@ -72,10 +66,7 @@ impl RestSender {
                 Ok(number @ 200..=599) => {
                     status.insert(number, *meaning);
                 }
-                _ => fault(
-                    &format!("status.{code}"),
-                    "not a status code from 200 to 599",
-                ),
+                _ => fault(&format!("status.{code}"), "not a status code from 200 to 599"),
             }
         }
         if !faults.is_empty() {
@@ -96,14 +87,7 @@ impl RestSender {
             return Err(faults);
         };
         let timeout = settings.timeout;
-        Ok(Self {
-            context,
-            builder,
-            client,
-            timeout,
-            answer_max,
-            status,
-        })
+        Ok(Self { context, builder, client, timeout, answer_max, status })
     }
 
     async fn one(&self, message: &Message) -> Verdict {
@@ -116,11 +100,7 @@ impl RestSender {
             .headers(request.headers)
             .body(request.body);
         let mut seen = Seen::default();
-        let ended = self
-            .context
-            .clock
-            .timeout(self.timeout, seen.fill(exchange))
-            .await;
+        let ended = self.context.clock.timeout(self.timeout, seen.fill(exchange)).await;
         let broken = match ended {
             Some(Ok(())) => None,
             // Without its URL, which may hold what is nobody's business.
@@ -135,11 +115,8 @@ impl RestSender {
             return Err(fault.error(&detail));
         }
         let headers = std::mem::take(&mut seen.headers);
-        let judged = Answer {
-            status: seen.status,
-            headers: kept_headers(&headers),
-            body: seen.body.into(),
-        };
+        let judged =
+            Answer { status: seen.status, headers: kept_headers(&headers), body: seen.body.into() };
         let judge = Judge {
             status: &self.status,
             rule: &*self.context.answer,
@@ -155,10 +132,7 @@ impl RestSender {
         let clean = self.builder.redact(answer.body.clone());
         let headers = answer.headers.iter().map(|(name, value)| {
             let value = self.builder.redact(value.to_owned().into());
-            (
-                name.to_owned(),
-                String::from_utf8_lossy(&value).into_owned(),
-            )
+            (name.to_owned(), String::from_utf8_lossy(&value).into_owned())
         });
         Answer {
             status: answer.status,
@@ -175,11 +149,7 @@ impl RestSender {
     }
 
     fn so_far(&self, seen: Seen) -> String {
-        let answer = Answer {
-            status: seen.status,
-            body: seen.body.into(),
-            ..Answer::default()
-        };
+        let answer = Answer { status: seen.status, body: seen.body.into(), ..Answer::default() };
         let status = answer.status.unwrap_or_default();
         format!("HTTP {status} {}", text(&self.kept(&answer)))
     }
@@ -229,11 +199,7 @@ fn kept_headers(headers: &HeaderMap) -> Headers {
 #[async_trait]
 impl Sender for RestSender {
     fn limits(&self) -> Limits {
-        Limits::one_by_one(
-            self.context
-                .body_bytes_max
-                .saturating_add(ENVELOPE_BYTES_MAX),
-        )
+        Limits::one_by_one(self.context.body_bytes_max.saturating_add(ENVELOPE_BYTES_MAX))
     }
 
     fn wire_size(&self, message: &Message) -> usize {

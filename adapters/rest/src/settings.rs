@@ -235,10 +235,7 @@ mod tests {
         let faults = Settings(json!({ "auth": { "basic": { "user": "u", "pasword": 1 } } }))
             .parse::<ReceiverSettings>()
             .unwrap_err();
-        assert!(
-            faults.iter().any(|fault| fault.message.contains("pasword")),
-            "{faults:?}"
-        );
+        assert!(faults.iter().any(|fault| fault.message.contains("pasword")), "{faults:?}");
     }
 
     #[test]
@@ -254,9 +251,6 @@ mod tests {
         assert_eq!(settings.timeout, Duration::from_secs(30));
         assert_eq!(settings.idle, Duration::from_secs(4));
         assert_eq!(settings.answer_max, ByteSize::kib(2));
-        assert_eq!(
-            (settings.method, settings.mode),
-            (Method::Post, Mode::Binary)
-        );
+        assert_eq!((settings.method, settings.mode), (Method::Post, Mode::Binary));
     }
 }

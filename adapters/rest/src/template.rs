@@ -4,11 +4,7 @@ use pabal_core::{ConfigError, Message};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Everything but what RFC 3986 calls unreserved, so that a value stays inside its place.
-const URL: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const URL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// What may stand in braces.
 const NAMES: [(&str, Field); 6] = [
@@ -47,21 +43,14 @@ impl Template {
         let mut rest = text;
         while let Some(open) = rest.find(['{', '}']) {
             let (before, after) = rest.split_at(open);
-            let name = after
-                .strip_prefix('{')
-                .and_then(|inner| inner.split_once('}'));
+            let name = after.strip_prefix('{').and_then(|inner| inner.split_once('}'));
             let Some((name, behind)) = name else {
                 return Err(ConfigError::new(key, "a brace has no partner"));
             };
             let Some((name, field)) = NAMES.iter().find(|(known, _)| *known == name) else {
-                let known: Vec<_> = NAMES
-                    .iter()
-                    .map(|(name, _)| format!("{{{name}}}"))
-                    .collect();
-                return Err(
-                    ConfigError::new(key, format!("unknown placeholder `{{{name}}}`"))
-                        .help(format!("known here: {}", known.join(", "))),
-                );
+                let known: Vec<_> = NAMES.iter().map(|(name, _)| format!("{{{name}}}")).collect();
+                return Err(ConfigError::new(key, format!("unknown placeholder `{{{name}}}`"))
+                    .help(format!("known here: {}", known.join(", "))));
             };
             if !before.is_empty() {
                 parts.push(Part::Text(before.to_owned()));

@@ -170,36 +170,15 @@ mod tests {
         let good = &BOTH[..47];
         let now = 1_614_265_330;
         assert_eq!(at("1614265330", good, BODY, now), None);
-        assert_eq!(
-            at("1614265330", &format!("v1,AAAA v1a,xyz {good}"), BODY, now),
-            None
-        );
+        assert_eq!(at("1614265330", &format!("v1,AAAA v1a,xyz {good}"), BODY, now), None);
         assert_eq!(at("1614265330", good, BODY, now + 300), None);
-        assert_eq!(
-            at("1614265330", good, BODY, now + 301),
-            Some(Unverified::OutOfTime)
-        );
-        assert_eq!(
-            at("1614265330", good, BODY, now - 301),
-            Some(Unverified::OutOfTime)
-        );
-        assert_eq!(
-            at("1614265330", good, b"{}", now),
-            Some(Unverified::NoMatch)
-        );
-        assert_eq!(
-            at("1614265330", "garbage", BODY, now),
-            Some(Unverified::NoMatch)
-        );
-        assert_eq!(
-            at("1614265330", "v1,=== v1, ,", BODY, now),
-            Some(Unverified::NoMatch)
-        );
+        assert_eq!(at("1614265330", good, BODY, now + 301), Some(Unverified::OutOfTime));
+        assert_eq!(at("1614265330", good, BODY, now - 301), Some(Unverified::OutOfTime));
+        assert_eq!(at("1614265330", good, b"{}", now), Some(Unverified::NoMatch));
+        assert_eq!(at("1614265330", "garbage", BODY, now), Some(Unverified::NoMatch));
+        assert_eq!(at("1614265330", "v1,=== v1, ,", BODY, now), Some(Unverified::NoMatch));
         assert_eq!(at("", good, BODY, now), Some(Unverified::Malformed));
-        assert_eq!(
-            at("9223372036854775807", good, BODY, -2),
-            Some(Unverified::OutOfTime)
-        );
+        assert_eq!(at("9223372036854775807", good, BODY, -2), Some(Unverified::OutOfTime));
     }
 
     #[test]
