@@ -6,3 +6,4 @@
 )]
 
 mod deploy;
+mod readme;
