@@ -1,4 +1,7 @@
-//! placeholder
+//! The binary `pabal`: the hub with the adapters it is shipped with.
 
-/// placeholder
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    pabal::Hub::standard().main()
+}

@@ -1,0 +1,76 @@
+//! Pausing and resuming a source or destination.
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::{Path, State, rejection::JsonRejection},
+    routing::post,
+};
+use pabal_core::{EndpointName, LinkChange, LinkState, OperatorAct, Paused};
+
+use super::{Desk, Problem, problem::Answer, types::LinkAct};
+
+pub(super) fn routes() -> Router<Arc<Desk>> {
+    Router::new()
+        .route("/links/{partner}/{name}/pause", post(pause))
+        .route("/links/{partner}/{name}/resume", post(resume))
+}
+
+type Given = Result<Json<LinkAct>, JsonRejection>;
+
+async fn pause(
+    State(desk): State<Arc<Desk>>,
+    Path(path): Path<(String, String)>,
+    given: Given,
+) -> Answer<LinkState> {
+    let Json(given) = given.map_err(|error| Problem::new(error.status(), error.body_text()))?;
+    let endpoint = known(&desk, &path)?;
+    let paused = Paused { by: given.by.clone(), why: given.why.clone(), at: desk.clock.now() };
+    change(&desk, endpoint, LinkChange::Paused(Some(paused)), given, "pause").await
+}
+
+async fn resume(
+    State(desk): State<Arc<Desk>>,
+    Path(path): Path<(String, String)>,
+    given: Given,
+) -> Answer<LinkState> {
+    let Json(given) = given.map_err(|error| Problem::new(error.status(), error.body_text()))?;
+    let endpoint = known(&desk, &path)?;
+    change(&desk, endpoint, LinkChange::Paused(None), given, "resume").await
+}
+
+async fn change(
+    desk: &Desk,
+    endpoint: EndpointName,
+    change: LinkChange,
+    given: LinkAct,
+    verb: &str,
+) -> Answer<LinkState> {
+    let engine = desk.engine()?;
+    let act = OperatorAct {
+        by: given.by,
+        verb: verb.to_owned(),
+        subject: endpoint.to_string(),
+        why: given.why,
+    };
+    desk.store.set_link_state(&endpoint, change, Some(&act)).await?;
+    engine.wake();
+    let now = desk.store.link_states().await?.into_iter().find(|link| link.endpoint == endpoint);
+    Ok(Json(now.unwrap_or(LinkState { endpoint, paused: None, tripped: None })))
+}
+
+fn known(desk: &Desk, (partner, name): &(String, String)) -> Result<EndpointName, Problem> {
+    let endpoint =
+        EndpointName::new(partner, name).map_err(|error| Problem::unusable(error.to_string()))?;
+    let mut all = desk.sources.iter().chain(&desk.destinations);
+    if all.any(|known| *known == endpoint) {
+        return Ok(endpoint);
+    }
+    let known: Vec<&str> =
+        desk.sources.iter().chain(&desk.destinations).map(EndpointName::as_str).collect();
+    Err(Problem::not_found(format!(
+        "there is no source or destination {endpoint}; there are: {}",
+        known.join(", ")
+    )))
+}

@@ -1,0 +1,96 @@
+//! Where everything stands: for people, and for Prometheus.
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use pabal_core::{EndpointCounts, EndpointName, LinkState};
+
+use super::{
+    Desk, Problem,
+    problem::Answer,
+    types::{OutStatus, SourceStatus, Status},
+};
+
+pub(super) fn routes() -> Router<Arc<Desk>> {
+    Router::new().route("/status", get(status))
+}
+
+pub(super) fn metrics_route() -> Router<Arc<Desk>> {
+    Router::new().route("/metrics", get(metrics))
+}
+
+async fn status(State(desk): State<Arc<Desk>>) -> Answer<Status> {
+    let engine = desk.engine()?;
+    let counts = desk.store.counts().await?;
+    let links = desk.store.link_states().await?;
+    let here = engine.status();
+    let count = |name: &EndpointName| counts.iter().find(|count| count.endpoint == *name);
+    let link = |name: &EndpointName| links.iter().find(|link| link.endpoint == *name);
+    let sources = desk
+        .sources
+        .iter()
+        .map(|source| SourceStatus {
+            source: source.clone(),
+            paused: link(source).and_then(|link| link.paused.clone()),
+            dead: count(source).map_or(0, |count| count.dead),
+        })
+        .collect();
+    // What waits for a destination that is no longer configured must be seen too.
+    let forgotten = counts
+        .iter()
+        .filter(|count| count.waiting > 0 && !desk.destinations.contains(&count.endpoint))
+        .map(|count| &count.endpoint);
+    let destinations = desk
+        .destinations
+        .iter()
+        .chain(forgotten)
+        .map(|destination| {
+            let now = here.iter().find(|status| status.destination == *destination);
+            out_status(destination, now.cloned(), count(destination), link(destination))
+        })
+        .collect();
+    Ok(Json(Status {
+        hub: desk.hub.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        state: desk.health.phase(),
+        sources,
+        destinations,
+        unrouted: desk.store.unrouted().await?,
+    }))
+}
+
+fn out_status(
+    destination: &EndpointName,
+    now: Option<pabal_engine::DestinationStatus>,
+    count: Option<&EndpointCounts>,
+    link: Option<&LinkState>,
+) -> OutStatus {
+    OutStatus {
+        destination: destination.clone(),
+        now,
+        paused: link.and_then(|link| link.paused.clone()),
+        tripped: link.and_then(|link| link.tripped.clone()),
+        waiting: count.map_or(0, |count| count.waiting),
+        held: count.map_or(0, |count| count.held),
+        keys_held: count.map_or(0, |count| count.keys_held),
+        oldest: count.and_then(|count| count.oldest),
+        dead: count.map_or(0, |count| count.dead),
+    }
+}
+
+async fn metrics(State(desk): State<Arc<Desk>>) -> Result<Response, Problem> {
+    let counts = desk.store.counts().await?;
+    let unrouted = desk.store.unrouted().await?;
+    let text = desk
+        .metrics
+        .render(&counts, unrouted, desk.clock.now())
+        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    Ok((kind, text).into_response())
+}

@@ -1,0 +1,246 @@
+//! From a checked configuration to the parts an engine runs. All faults of all parts are found at
+//! once, each with file and line.
+
+use std::sync::Arc;
+
+use pabal_config::{
+    AnswerConfig, AnswerFormat, Config, DestinationConfig, Fault, Faults, IdentifyConfig, JqText,
+    MissingId, OnInvalid, Position, SourceConfig,
+};
+use pabal_core::{Adapter, AnswerRule, Clock, ConfigError, Context, EndpointName, State};
+use pabal_engine::{Destination, Source};
+use pabal_translate::{
+    AnswerTexts, Charset, Identify, IdentifyTexts, JqAnswerRule, JqError, JqPredicate, NoRule,
+};
+
+use crate::COMMAND_LINE;
+
+/// What parts are built from.
+pub(crate) struct Composer<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) adapters: &'a [Arc<dyn Adapter>],
+    pub(crate) clock: &'a Arc<dyn Clock>,
+    /// The small durable values of an endpoint.
+    pub(crate) state: &'a dyn Fn(&EndpointName) -> Arc<dyn State>,
+    /// All faults found so far.
+    faults: Vec<Fault>,
+}
+
+impl<'a> Composer<'a> {
+    pub(crate) fn new(
+        config: &'a Config,
+        adapters: &'a [Arc<dyn Adapter>],
+        clock: &'a Arc<dyn Clock>,
+        state: &'a dyn Fn(&EndpointName) -> Arc<dyn State>,
+    ) -> Self {
+        Self { config, adapters, clock, state, faults: Vec::new() }
+    }
+
+    /// Builds everything; nothing is opened by it.
+    ///
+    /// # Errors
+    /// All faults of all parts.
+    pub(crate) fn build(mut self) -> Result<(Vec<Source>, Vec<Destination>), Faults> {
+        let config = self.config;
+        let mut sources: Vec<Source> =
+            config.sources.iter().filter_map(|source| self.source(source)).collect();
+        sources.extend(command_line());
+        let destinations = config
+            .destinations
+            .iter()
+            .filter_map(|destination| self.destination(destination))
+            .collect();
+        if self.faults.is_empty() {
+            Ok((sources, destinations))
+        } else {
+            Err(self.faults.into_iter().collect())
+        }
+    }
+
+    fn source(&mut self, source: &SourceConfig) -> Option<Source> {
+        let identify = source.identify.as_ref().map(|identify| self.identify(identify));
+        let context = Context {
+            body_bytes_max: source.body_bytes_max,
+            ..self.context(&source.name, &source.adapter, Arc::new(NoRule))
+        };
+        let adapter = self.adapter(&source.adapter)?;
+        let receiver = match adapter.receiver(context) {
+            Ok(receiver) => Some(receiver),
+            Err(errors) => {
+                self.refuse(&source.adapter.position, errors);
+                None
+            }
+        };
+        // A missing `identify` is fine; one that does not compile is a fault by now.
+        let reader = match identify {
+            None => None,
+            Some(reader) => Some(reader?),
+        };
+        Some(Source {
+            reader: reader.map(|reader| Arc::new(reader) as _),
+            on_invalid: match source.on_invalid {
+                OnInvalid::Refuse => pabal_engine::OnInvalid::Refuse,
+                OnInvalid::Keep => pabal_engine::OnInvalid::Keep,
+            },
+            missing_id: match source.identify.as_ref().map(|identify| identify.missing) {
+                None | Some(MissingId::Refuse) => pabal_engine::MissingId::Refuse,
+                Some(MissingId::Content) => pabal_engine::MissingId::Content,
+                Some(MissingId::None) => pabal_engine::MissingId::Random,
+            },
+            may_address: source.may_address,
+            body_bytes_max: source.body_bytes_max,
+            ..Source::new(source.name.clone(), Some(receiver?.into()))
+        })
+    }
+
+    fn destination(&mut self, destination: &DestinationConfig) -> Option<Destination> {
+        let when = destination.when.as_ref().map(|text| self.predicate(text));
+        let answer = match &destination.answer {
+            None => Some(Arc::new(NoRule) as Arc<dyn AnswerRule>),
+            Some(answer) => self.answer(answer),
+        };
+        let rule = answer.clone().unwrap_or_else(|| Arc::new(NoRule));
+        let context = self.context(&destination.name, &destination.adapter, rule);
+        let adapter = self.adapter(&destination.adapter)?;
+        let sender = match adapter.sender(context) {
+            Ok(sender) => Some(sender),
+            Err(errors) => {
+                self.refuse(&destination.adapter.position, errors);
+                None
+            }
+        };
+        let when = match when {
+            None => None,
+            Some(predicate) => Some(Arc::new(predicate?) as _),
+        };
+        answer?;
+        Some(Destination {
+            name: destination.name.clone(),
+            takes: destination.takes.clone(),
+            from: destination.from.clone(),
+            when,
+            order: destination.order,
+            on_dead: destination.on_dead,
+            retry: destination.retry.clone(),
+            breaker: destination.breaker.clone(),
+            concurrency: destination.concurrency,
+            rate: destination.rate.map(|rate| f64::from(rate.count) / rate.per.as_secs_f64()),
+            sender: sender?.into(),
+            writer: None,
+        })
+    }
+
+    fn context(
+        &self,
+        name: &EndpointName,
+        adapter: &pabal_config::AdapterConfig,
+        answer: Arc<dyn AnswerRule>,
+    ) -> Context {
+        Context {
+            name: name.clone(),
+            settings: adapter.settings.clone(),
+            secrets: self.config.secrets(),
+            clock: self.clock.clone(),
+            state: (self.state)(name),
+            answer,
+            body_bytes_max: self.config.hub.body_bytes_max,
+        }
+    }
+
+    fn adapter(&mut self, table: &pabal_config::AdapterConfig) -> Option<Arc<dyn Adapter>> {
+        let found = self.adapters.iter().find(|adapter| adapter.name() == table.name);
+        if found.is_none() {
+            let error = ConfigError::new("", format!("there is no adapter `{}` here", table.name));
+            self.refuse(&table.position, [error]);
+        }
+        found.cloned()
+    }
+
+    fn predicate(&mut self, text: &JqText) -> Option<JqPredicate> {
+        JqPredicate::compile(&text.text)
+            .map_err(|error| self.refuse(&text.position, [explain("", &error)]))
+            .ok()
+    }
+
+    fn identify(&mut self, identify: &IdentifyConfig) -> Option<Identify> {
+        let texts = IdentifyTexts {
+            id: own(identify.id.as_ref()),
+            message_type: own(identify.message_type.as_ref()),
+            key: own(identify.key.as_ref()),
+            version: own(identify.version.as_ref()),
+            correlation: own(identify.correlation.as_ref()),
+            missing: match identify.missing {
+                MissingId::Refuse => pabal_translate::MissingId::Refuse,
+                MissingId::Content => pabal_translate::MissingId::Content,
+                MissingId::None => pabal_translate::MissingId::None,
+            },
+        };
+        Identify::compile(&texts).map_err(|errors| self.refuse_jq(&identify.position, &errors)).ok()
+    }
+
+    fn answer(&mut self, answer: &AnswerConfig) -> Option<Arc<dyn AnswerRule>> {
+        let charset = match answer.charset.as_deref().map(Charset::for_label) {
+            None => Charset::UTF_8,
+            Some(Ok(charset)) => charset,
+            Some(Err(error)) => {
+                let error = ConfigError::new("charset", error.to_string());
+                self.refuse(&answer.position, [error]);
+                Charset::UTF_8
+            }
+        };
+        let texts = AnswerTexts {
+            format: match answer.format {
+                AnswerFormat::Json => pabal_translate::AnswerFormat::Json,
+                AnswerFormat::Text => pabal_translate::AnswerFormat::Text,
+            },
+            charset,
+            success: own(answer.success.as_ref()),
+            duplicate: own(answer.duplicate.as_ref()),
+            retry: own(answer.retry.as_ref()),
+            dead: own(answer.dead.as_ref()),
+            otherwise: match answer.otherwise {
+                pabal_config::Else::Retry => pabal_translate::Else::Retry,
+                pabal_config::Else::Dead => pabal_translate::Else::Dead,
+            },
+        };
+        match JqAnswerRule::compile(&texts) {
+            Ok(rule) => Some(Arc::new(rule)),
+            Err(errors) => {
+                self.refuse_jq(&answer.position, &errors);
+                None
+            }
+        }
+    }
+
+    fn refuse_jq(&mut self, position: &Position, errors: &[(&'static str, JqError)]) {
+        let errors: Vec<_> = errors.iter().map(|(key, error)| explain(key, error)).collect();
+        self.refuse(position, errors);
+    }
+
+    fn refuse(&mut self, position: &Position, errors: impl IntoIterator<Item = ConfigError>) {
+        let config = self.config;
+        self.faults.extend(errors.into_iter().map(|error| config.fault_at(position, &error)));
+    }
+}
+
+/// What the command line hands over comes from here: it may address, and an id is optional.
+fn command_line() -> Option<Source> {
+    Some(Source {
+        may_address: true,
+        missing_id: pabal_engine::MissingId::Random,
+        ..Source::new(COMMAND_LINE.parse().ok()?, None)
+    })
+}
+
+fn own(text: Option<&JqText>) -> Option<String> {
+    text.map(|text| text.text.clone())
+}
+
+fn explain(key: &str, error: &JqError) -> ConfigError {
+    let place = match error.position {
+        Some((1, column)) => format!(" (column {column} of the expression)"),
+        Some((line, column)) => format!(" (line {line}, column {column} of the expression)"),
+        None => String::new(),
+    };
+    ConfigError::new(key, format!("{}{place}", error.message))
+}

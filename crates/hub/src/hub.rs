@@ -1,0 +1,181 @@
+//! [`Hub`]: what `main` builds and runs.
+
+use std::{process::ExitCode, sync::Arc};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use pabal_adapter_rest::{Ingress, RestAdapter};
+use pabal_core::{Adapter, Clock, SystemClock};
+use pabal_store_sqlite::{LockError, RunLock};
+
+use crate::{
+    api::{self, types::Phase},
+    cli::{self, Cli, Command},
+    client::Client,
+    commands, demo, logging, out,
+    plan::Plan,
+    running::{Running, Stage, open},
+    signals::StopSignals,
+    token,
+};
+
+/// What failed.
+const FAILED: u8 = 1;
+/// Wrong use, or a configuration that is refused.
+const WRONG: u8 = 2;
+
+/// The hub with its adapters: built in `main`, run once.
+#[derive(Debug)]
+pub struct Hub {
+    adapters: Vec<Arc<dyn Adapter>>,
+    ingress: Ingress,
+}
+
+impl Hub {
+    /// With the adapters it is shipped with.
+    #[must_use]
+    pub fn standard() -> Self {
+        let ingress = Ingress::new();
+        Self { adapters: vec![Arc::new(RestAdapter::new(ingress.clone()))], ingress }
+    }
+
+    /// With one more adapter; one of the same name takes the place of the shipped one.
+    #[must_use]
+    pub fn with(mut self, adapter: impl Adapter + 'static) -> Self {
+        self.adapters.retain(|known| known.name() != adapter.name());
+        self.adapters.push(Arc::new(adapter));
+        self
+    }
+
+    /// Parses the command line, does what it says, and returns the exit code: 0 fine, 1 failed,
+    /// 2 wrong use or configuration.
+    #[must_use]
+    pub fn main(self) -> ExitCode {
+        // One TLS library for everything; before anything is built that might look for it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let cli = match Cli::try_parse() {
+            Ok(cli) => cli,
+            // Help and version are no failure.
+            Err(error) => {
+                let _ = error.print();
+                return if error.use_stderr() { ExitCode::from(WRONG) } else { ExitCode::SUCCESS };
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let runtime = match runtime.context("cannot start the runtime") {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                out::failure(&error);
+                return ExitCode::from(FAILED);
+            }
+        };
+        let code = match runtime.block_on(self.run(cli)) {
+            Ok(code) => code,
+            Err(error) => {
+                out::failure(&error);
+                ExitCode::from(FAILED)
+            }
+        };
+        // A task that still blocks must not keep the process.
+        runtime.shutdown_background();
+        code
+    }
+
+    async fn run(self, cli: Cli) -> Result<ExitCode> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let Self { adapters, ingress } = self;
+        let Cli { global, command } = cli;
+        if let Command::Demo(what) = &command {
+            return demo::demo(what, global.json, adapters, ingress, clock).await;
+        }
+        let plan = match Plan::load(&global.config, global.profile.as_deref(), adapters, ingress)? {
+            Ok(plan) => plan,
+            Err(faults) => {
+                out::note(faults);
+                return Ok(ExitCode::from(WRONG));
+            }
+        };
+        match command {
+            Command::Run => run(&plan, clock).await,
+            Command::Check => check(&plan, global.json),
+            Command::Config(cli::Config::Show) => {
+                plan.show(global.json).map(|()| ExitCode::SUCCESS)
+            }
+            Command::Migrate => migrate(&plan, clock).await,
+            command => {
+                logging::start("error", false);
+                let client = connect(&plan, clock.clone()).await?;
+                let done = commands::operate(command, &global, &client, &*clock).await;
+                client.close().await;
+                done.map(|()| ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+/// `pabal run`
+async fn run(plan: &Plan, clock: Arc<dyn Clock>) -> Result<ExitCode> {
+    plan.start_logging();
+    let mut signals = StopSignals::listen()?;
+    let hub = Running::start(plan, clock).await?;
+    tracing::info!(
+        hub = plan.hub(),
+        http = %hub.http,
+        admin = %hub.admin,
+        store = %plan.database().display(),
+        sources = plan.sources().len(),
+        destinations = plan.destinations().len(),
+        "the hub runs"
+    );
+    signals.next().await;
+    tracing::info!(grace = ?plan.grace(), "stopping: nothing new is taken; a second signal ends it at once");
+    tokio::select! {
+        () = hub.stop() => {
+            tracing::info!("stopped");
+            Ok(ExitCode::SUCCESS)
+        }
+        // Lanes are not released: the next start looks carefully at what was in flight.
+        () = signals.next() => {
+            tracing::warn!("ended at once, with work in hand");
+            Ok(ExitCode::from(FAILED))
+        }
+    }
+}
+
+/// `pabal check`: loading found nothing, building must find nothing either.
+fn check(plan: &Plan, json: bool) -> Result<ExitCode> {
+    let (sources, destinations) = (plan.sources().len(), plan.destinations().len());
+    if json {
+        out::json(&serde_json::json!({ "sources": sources, "destinations": destinations }))?;
+    } else {
+        out::line(format_args!(
+            "the configuration is fine: {sources} sources, {destinations} destinations"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `pabal migrate`
+async fn migrate(plan: &Plan, clock: Arc<dyn Clock>) -> Result<ExitCode> {
+    let _lock = RunLock::take(plan.database())?;
+    open(plan, clock).await?;
+    out::line(format_args!("{} is up to date", plan.database().display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// To the running hub, or to the store itself if none runs.
+async fn connect(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Client> {
+    let database = plan.database();
+    let lock = match RunLock::take(database) {
+        Ok(lock) => lock,
+        Err(LockError::Held { holder, .. }) => {
+            return Client::remote(database, plan.admin(), plan.token()?, holder);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let store = open(plan, clock.clone()).await?;
+    let token = token::random();
+    let stage = Stage::new(plan, store, clock, token.clone(), Phase::NotRunning);
+    let engine = stage.start(plan, true).await?;
+    Ok(Client::Here { router: api::router(stage.desk.clone()), token, engine, _lock: lock })
+}

@@ -1,0 +1,128 @@
+//! What the command line prints: one way to standard output, one to standard error.
+
+use std::{
+    fmt::Display,
+    io::{IsTerminal, Write},
+};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// One line to standard output. A reader that went away (`| head`) is no failure of ours.
+pub(crate) fn line(text: impl Display) {
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+/// A value as JSON to standard output.
+pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    line(serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// Bytes as they are to standard output.
+pub(crate) fn bytes(bytes: &[u8]) {
+    let _ = std::io::stdout().lock().write_all(bytes);
+}
+
+/// One line to standard error: for people, beside what programs read.
+pub(crate) fn note(text: impl Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// What went wrong, with everything that led to it, and never a backtrace.
+pub(crate) fn failure(error: &anyhow::Error) {
+    note(format_args!("error: {error:#}"));
+}
+
+/// A table with a header line.
+pub(crate) fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header);
+    table
+}
+
+/// A table without a frame, for `name  value` lines.
+pub(crate) fn facts() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table
+}
+
+/// Asks on the terminal; true for yes. Where nobody can answer, the way on is `--yes`.
+pub(crate) fn ask(question: &str) -> anyhow::Result<bool> {
+    let input = std::io::stdin();
+    anyhow::ensure!(input.is_terminal(), "{question} Nobody can be asked here: say --yes to go on");
+    let mut screen = std::io::stderr().lock();
+    write!(screen, "{question} [y/N] ")?;
+    screen.flush()?;
+    let mut answer = String::new();
+    input.read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Whether people watch standard error.
+pub(crate) fn watched() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// `-` for what is not there.
+pub(crate) fn or_dash(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// The word that a value of several choices is written as everywhere.
+pub(crate) fn word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(other) => other.to_string(),
+        Err(_) => String::new(),
+    }
+}
+
+/// A duration in words a person can compare: `850ms`, `12s`, `3m 20s`, `5h 2m`, `4d 3h`.
+pub(crate) fn span(time: std::time::Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0 => format!("{}ms", time.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h {}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+/// `46,228`
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn numbers_and_spans_are_easy_to_compare() {
+        assert_eq!(
+            [0, 999, 1000, 46_228, 1_234_567].map(count),
+            ["0", "999", "1,000", "46,228", "1,234,567"]
+        );
+        assert_eq!(
+            [0, 850, 12_000, 200_000, 18_120_000, 356_400_000]
+                .map(|ms| span(Duration::from_millis(ms))),
+            ["0ms", "850ms", "12s", "3m 20s", "5h 2m", "4d 3h"]
+        );
+    }
+}
