@@ -10,7 +10,7 @@
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use pabal_core::{Body, Bytes, EndpointName, Message, Timestamp};
 
-use crate::{auth::Check, cloudevents, problem::Problem, webhook};
+use crate::{auth::Check, cloudevents, problem::Problem, structured, webhook};
 
 /// The header of a plain hand-over's id.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -80,11 +80,11 @@ impl Form<'_> {
             text(headers, &HeaderName::from_static("traceparent"))?.filter(|trace| is_trace(trace));
         let content_type = message.content_type.clone().unwrap_or_default();
         let essence = content_type.to_ascii_lowercase();
-        let structured = cloudevents::is_type(&content_type, cloudevents::STRUCTURED);
-        let body = if structured {
-            cloudevents::read_structured(&mut message, &body).map_err(Problem::unreadable)?
+        let one_document = cloudevents::is_type(&content_type, structured::STRUCTURED);
+        let body = if one_document {
+            structured::read(&mut message, &body).map_err(Problem::unreadable)?
         } else if essence.trim_start().starts_with("application/cloudevents") {
-            let batch = cloudevents::is_type(&content_type, cloudevents::BATCH);
+            let batch = cloudevents::is_type(&content_type, structured::BATCH);
             return Err(unsupported(if batch {
                 "batches are not taken: send one event a request"
             } else {
@@ -99,10 +99,10 @@ impl Form<'_> {
             // The signature covers id and body, not the headers: an id in a header must be the
             // signed one, or a captured request could be handed over again under another id.
             let given = message.origin.id.as_ref();
-            if !structured && headers.contains_key("ce-id") && given != Some(&id) {
+            if !one_document && headers.contains_key("ce-id") && given != Some(&id) {
                 return Err(Problem::unreadable("ce-id is not the signed webhook-id"));
             }
-            if !structured || given.is_none() {
+            if !one_document || given.is_none() {
                 message.origin.id = Some(id);
             }
             message.arrival.origin_time = Timestamp::from_second(time).ok();

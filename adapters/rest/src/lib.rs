@@ -68,6 +68,7 @@ mod receiver;
 mod request;
 mod sender;
 mod settings;
+mod structured;
 mod template;
 mod webhook;
 

@@ -18,6 +18,7 @@ use crate::{
     auth::Credential,
     cloudevents,
     settings::{Method, Mode, SenderSettings, Sign},
+    structured,
     template::Template,
     webhook::{self, Keys},
 };
@@ -153,13 +154,11 @@ impl Builder {
             .iter()
             .map(|(name, value)| name.len() + 4 + cloudevents::encode(value).len())
             .sum();
-        // A structured document holds what is not JSON as base64.
-        let json = message.content_type.as_deref().is_none_or(cloudevents::is_json)
-            && message.body.inline().is_some_and(|body| {
-                serde_json::from_slice::<&serde_json::value::RawValue>(body).is_ok()
-            });
-        let body = match self.mode {
-            Mode::Structured if !json => body.saturating_add(body / 3).saturating_add(4),
+        let body = match (self.mode, message.body.inline()) {
+            (Mode::Structured, Some(bytes)) if !structured::is_embedded(message, bytes) => {
+                // As base64.
+                body.saturating_add(body / 3).saturating_add(4)
+            }
             _ => body,
         };
         let around = match self.mode {
@@ -192,8 +191,8 @@ impl Builder {
                 self.further(&mut headers, message)?;
             }
             Mode::Structured => {
-                body = cloudevents::structured(message, &body);
-                content_type = Some(cloudevents::STRUCTURED);
+                body = structured::write(message, &body);
+                content_type = Some(structured::STRUCTURED);
                 self.further(&mut headers, message)?;
             }
         }

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use http::HeaderMap;
 use pabal_core::{
-    Answer, Cause, ConfigError, Context, Headers, Limits, Message, SendError, Sender, Verdict,
-    by_key,
+    Answer, AnswerRule, Bytes, Cause, Clock, ConfigError, Context, Headers, Limits, Message,
+    SendError, Sender, Verdict, by_key,
 };
 
 use crate::{
@@ -28,7 +28,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Sends to one destination.
 #[derive(Debug)]
 pub(crate) struct RestSender {
-    context: Context,
+    clock: Arc<dyn Clock>,
+    rule: Arc<dyn AnswerRule>,
+    body_bytes_max: usize,
     builder: Builder,
     client: Client,
     timeout: Duration,
@@ -86,12 +88,20 @@ impl RestSender {
         let Some(builder) = builder else {
             return Err(faults);
         };
-        let timeout = settings.timeout;
-        Ok(Self { context, builder, client, timeout, answer_max, status })
+        Ok(Self {
+            clock: context.clock,
+            rule: context.answer,
+            body_bytes_max: context.body_bytes_max,
+            builder,
+            client,
+            timeout: settings.timeout,
+            answer_max,
+            status,
+        })
     }
 
     async fn one(&self, message: &Message) -> Verdict {
-        let request = self.builder.build(message, self.context.clock.now())?;
+        let request = self.builder.build(message, self.clock.now())?;
         let url = request.url.clone();
         let exchange = self
             .client
@@ -100,7 +110,7 @@ impl RestSender {
             .headers(request.headers)
             .body(request.body);
         let mut seen = Seen::default();
-        let ended = self.context.clock.timeout(self.timeout, seen.fill(exchange)).await;
+        let ended = self.clock.timeout(self.timeout, seen.fill(exchange)).await;
         let broken = match ended {
             Some(Ok(())) => None,
             // Without its URL, which may hold what is nobody's business.
@@ -117,13 +127,10 @@ impl RestSender {
         let headers = std::mem::take(&mut seen.headers);
         let judged =
             Answer { status: seen.status, headers: kept_headers(&headers), body: seen.body.into() };
-        let judge = Judge {
-            status: &self.status,
-            rule: &*self.context.answer,
-            url: &url,
-            now: self.context.clock.now(),
-        };
-        judge.verdict(&headers, &judged, self.kept(&judged))
+        let judge =
+            Judge { status: &self.status, rule: &*self.rule, url: &url, now: self.clock.now() };
+        let verdict = judge.verdict(&headers, &judged, self.kept(&judged));
+        verdict.map_err(|error| self.without_secret(error))
     }
 
     /// What is kept of an answer: its start, without our own secret.
@@ -137,8 +144,24 @@ impl RestSender {
         Answer {
             status: answer.status,
             headers: headers.collect(),
-            body: clean.slice(..clean.len().min(self.answer_max)),
+            body: start(&clean, self.answer_max),
         }
+    }
+
+    /// A rule may have quoted the answer as it came.
+    fn without_secret(&self, mut error: SendError) -> SendError {
+        match &mut error {
+            SendError::Unreachable { cause, .. }
+            | SendError::Transient { cause, .. }
+            | SendError::Permanent { cause, .. } => {
+                if let Some(detail) = cause.detail.take() {
+                    let clean = self.builder.redact(detail.into());
+                    cause.detail = Some(String::from_utf8_lossy(&clean).into_owned());
+                }
+            }
+            SendError::NotSent => {}
+        }
+        error
     }
 
     fn too_late(&self, seen: Seen) -> Cause {
@@ -152,6 +175,16 @@ impl RestSender {
         let answer = Answer { status: seen.status, body: seen.body.into(), ..Answer::default() };
         let status = answer.status.unwrap_or_default();
         format!("HTTP {status} {}", text(&self.kept(&answer)))
+    }
+}
+
+/// The first bytes, cut between two characters where they are UTF-8.
+fn start(bytes: &Bytes, max: usize) -> Bytes {
+    let cut = bytes.slice(..bytes.len().min(max));
+    match std::str::from_utf8(&cut) {
+        // Nothing is wrong but that the last character is not whole.
+        Err(error) if error.error_len().is_none() => cut.slice(..error.valid_up_to()),
+        _ => cut,
     }
 }
 
@@ -199,7 +232,7 @@ fn kept_headers(headers: &HeaderMap) -> Headers {
 #[async_trait]
 impl Sender for RestSender {
     fn limits(&self) -> Limits {
-        Limits::one_by_one(self.context.body_bytes_max.saturating_add(ENVELOPE_BYTES_MAX))
+        Limits::one_by_one(self.body_bytes_max.saturating_add(ENVELOPE_BYTES_MAX))
     }
 
     fn wire_size(&self, message: &Message) -> usize {

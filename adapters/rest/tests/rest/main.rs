@@ -1,8 +1,11 @@
 //! The adapter against real sockets: a partner's server played by script, and a partner's client.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod answers;
 mod receiving;
 mod refusing;
+mod second;
 mod sending;
 mod server;
 mod support;

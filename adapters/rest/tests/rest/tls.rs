@@ -15,13 +15,13 @@ use crate::{
 };
 
 /// An authority, and a folder with its certificate and ours.
-struct Authority {
+pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: tempfile::TempDir,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         rustls::crypto::ring::default_provider().install_default().ok();
         let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -33,7 +33,7 @@ impl Authority {
     }
 
     /// A certificate for a name, and its key, in PEM.
-    fn pair(&self, name: &str, year: i32, day: u8) -> (String, String) {
+    pub(crate) fn pair(&self, name: &str, year: i32, day: u8) -> (String, String) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(year, 1, day);
         let key = KeyPair::generate().unwrap();
@@ -45,13 +45,18 @@ impl Authority {
         std::fs::write(self.folder.path().join(name), text).unwrap();
     }
 
-    fn write_pair(&self, (cert, key): &(String, String)) {
+    pub(crate) fn write_pair(&self, (cert, key): &(String, String)) {
         self.write("cert.pem", cert);
         self.write("key.pem", key);
     }
 
-    /// A server's acceptor that wants certificates of this authority and notes which ones came.
+    /// A server's acceptor that wants certificates of this authority.
     fn acceptor(&self) -> TlsAcceptor {
+        self.acceptor_for(&[])
+    }
+
+    /// The same, for these protocols.
+    pub(crate) fn acceptor_for(&self, protocols: &[&[u8]]) -> TlsAcceptor {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
         let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
@@ -59,14 +64,20 @@ impl Authority {
         let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         let cert = params.signed_by(&key, &self.issuer).unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let config = ServerConfig::builder()
+        let mut config = ServerConfig::builder()
             .with_client_cert_verifier(verifier)
             .with_single_cert(vec![cert.der().clone()], key)
             .unwrap();
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         TlsAcceptor::from(Arc::new(config))
     }
 
-    fn context(&self, port: u16, tls: serde_json::Value, clock: &ManualClock) -> Context {
+    pub(crate) fn context(
+        &self,
+        port: u16,
+        tls: serde_json::Value,
+        clock: &ManualClock,
+    ) -> Context {
         let url = format!("https://localhost:{port}/");
         let mut context = with_clock(context(json!({ "url": url, "tls": tls })), clock);
         context.secrets = Arc::new(TestSecrets(self.folder.path().to_owned()));
@@ -74,7 +85,7 @@ impl Authority {
     }
 }
 
-fn mutual() -> serde_json::Value {
+pub(crate) fn mutual() -> serde_json::Value {
     json!({ "ca": "ca.pem", "cert": "cert.pem", "key": { "file": "key.pem" } })
 }
 
