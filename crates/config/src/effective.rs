@@ -1,6 +1,5 @@
 //! What the configuration comes to, with the defaults filled in: for `pabal config show`.
 
-use bytesize::ByteSize;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -121,14 +120,11 @@ fn jq(text: &Option<JqText>) -> Option<&str> {
     text.as_ref().map(|text| text.text.as_str())
 }
 
-/// Exact: a size that is no whole number of kibibytes is given in bytes.
+/// Exact, in the largest unit that divides it.
 fn size(bytes: usize) -> String {
-    let bytes = bytes as u64;
-    if bytes.is_multiple_of(1024) {
-        ByteSize(bytes).display().iec().to_string()
-    } else {
-        format!("{bytes} B")
-    }
+    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+    let unit = units.iter().find(|(_, size)| bytes.is_multiple_of(*size));
+    unit.map_or_else(String::new, |(unit, size)| format!("{} {unit}", bytes / size))
 }
 
 fn time(duration: std::time::Duration) -> String {

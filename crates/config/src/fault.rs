@@ -68,28 +68,22 @@ impl Fault {
     /// `error`, whose key is relative to the table at `position`.
     pub(crate) fn of(position: &Position, error: &ConfigError) -> Self {
         let full = position.below(&error.key);
-        let about_key = error.message.starts_with("unknown key")
-            || error.message.ends_with("is missing")
-            || error.key.is_empty() && full.path == position.path && !error.message.contains('`');
-        if redact::is_secret(&full.path) && !about_key {
-            // The message may quote the value.
-            let references = error.help.as_deref().is_some_and(|help| help.contains("env"));
-            let fault = Self::at_key(&full, "this value cannot be used");
-            return match full.path.last().is_some_and(|key| redact::must_be_reference(key))
-                || references
-            {
-                true => Self::literal_secret(&full),
-                false
-                    if error.message.starts_with("environment variable")
-                        || error.message.starts_with("file ") =>
-                {
-                    Self::at_key(&full, error.message.clone()).maybe_help(error.help.clone())
-                }
-                false => fault.maybe_help(error.help.clone()),
-            };
+        let (message, help) = (&plain_words(&error.message), error.help.clone());
+        if message.starts_with("unknown key") || message.ends_with("is missing") {
+            return Self::at_key(&full, message.as_str()).maybe_help(help);
         }
-        let part = if about_key { Part::Key } else { Part::Value };
-        Self::at(&full, part, error.message.clone(), error.help.clone())
+        if wants_reference(error) {
+            return Self::literal_secret(&full);
+        }
+        if !redact::is_secret(&full.path) || says_where_not_what(message) {
+            return Self::at_value(&full, message.as_str()).maybe_help(help);
+        }
+        // The message may quote the value; what was expected instead does not.
+        let message = match message.rsplit_once(", expected ") {
+            Some((_, expected)) => format!("this value cannot be used, expected {expected}"),
+            None => "this value cannot be used".to_owned(),
+        };
+        Self::at_key(&full, message).maybe_help(help)
     }
 
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
@@ -116,9 +110,11 @@ impl Fault {
         match position.find(part) {
             Found::File { file, span } => {
                 fault.file = Some(file.path.clone());
-                fault.line_column = Some(line_column(file.text(), span.start));
-                let show_value = part == Part::Value && !redact::is_secret(&position.path);
-                fault.excerpt = excerpt(file.text(), span.start, span.end, show_value);
+                if let Some(span) = span {
+                    fault.line_column = Some(line_column(file.text(), span.start));
+                    let show_value = part == Part::Value && !redact::is_secret(&position.path);
+                    fault.excerpt = excerpt(file.text(), span.start, span.end, show_value);
+                }
             }
             Found::Variable(name) => fault.variable = Some(name.to_owned()),
             Found::Nowhere => {}
@@ -140,6 +136,42 @@ impl Fault {
         }
         fault
     }
+}
+
+/// What a value should have been, in an operator's words instead of a programmer's.
+fn plain_words(message: &str) -> String {
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return match message {
+            "invalid socket address syntax" => {
+                "not an address and port, such as \"127.0.0.1:8080\"".to_owned()
+            }
+            _ => message.to_owned(),
+        };
+    };
+    let expected = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" | "i64" => "a whole number",
+        "a duration" => "a time such as \"90s\" or \"15m\"",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        "string or map" => "a string or a table",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    };
+    let found = found.replacen("invalid type: map", "invalid type: table", 1);
+    let found = found.replacen("invalid type: sequence", "invalid type: list", 1);
+    format!("{found}, expected {expected}")
+}
+
+/// Whether a plain value stands where `{ env = … }` or `{ file = … }` must.
+fn wants_reference(error: &ConfigError) -> bool {
+    let help = error.help.as_deref().unwrap_or_default();
+    error.message.ends_with("is not one of the choices")
+        && ["one of: env, file", "did you mean `env`?", "did you mean `file`?"].contains(&help)
+}
+
+/// What looking a secret up says: the name of a variable or file, never the value.
+fn says_where_not_what(message: &str) -> bool {
+    ["environment variable ", "file "].iter().any(|start| message.starts_with(start))
 }
 
 /// The line at `start`, with marks under the span. Without `show_value` all behind the first `=`

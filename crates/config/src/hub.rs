@@ -15,7 +15,7 @@ use figment::{
 };
 use pabal_core::SecretReference;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::{Fault, Position, known::Table, parse::Parser, place::Layers};
 
@@ -99,9 +99,12 @@ pub enum LogFormat {
     Json,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The file's form. Every table has defaults, so that a value set aside for a fault makes no second
+/// one.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct HubToml {
+    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     store: StoreToml,
     http: HttpToml,
@@ -113,20 +116,21 @@ struct HubToml {
     log: LogToml,
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum StoreToml {
     Sqlite(PathBuf),
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct HttpToml {
     listen: SocketAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
     tls: Option<TlsToml>,
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TlsToml {
     cert: PathBuf,
@@ -134,30 +138,52 @@ struct TlsToml {
     client_ca: Option<PathBuf>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct AdminToml {
     listen: SocketAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<SecretReference>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct LogToml {
     format: LogFormat,
     filter: String,
 }
 
-fn defaults() -> Value {
-    json!({
-        "store": { "sqlite": "var/pabal.db" },
-        "http": { "listen": "127.0.0.1:8080" },
-        "admin": { "listen": "127.0.0.1:8081" },
-        "timezone": "Asia/Seoul",
-        "body_max": "16 MiB",
-        "grace": "10s",
-        "log": { "format": "text", "filter": "info" },
-    })
+impl Default for HubToml {
+    fn default() -> Self {
+        Self {
+            name: None,
+            store: StoreToml::Sqlite("var/pabal.db".into()),
+            http: HttpToml::default(),
+            admin: AdminToml::default(),
+            timezone: "Asia/Seoul".to_owned(),
+            body_max: ByteSize::b(pabal_core::BODY_BYTES_MAX as u64),
+            grace: Duration::from_secs(10),
+            log: LogToml::default(),
+        }
+    }
+}
+
+impl Default for HttpToml {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 8080)), tls: None }
+    }
+}
+
+impl Default for AdminToml {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 8081)), token: None }
+    }
+}
+
+impl Default for LogToml {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, filter: "info".to_owned() }
+    }
 }
 
 /// Tables of which exactly one key may be set: an overlay replaces them whole.
@@ -186,8 +212,9 @@ impl Provider for Variables {
 }
 
 /// Defaults, then the files from the lowest up, then the environment.
-fn merged(layers: &Layers, variables: &[(Vec<String>, String, String)]) -> figment::Result<Value> {
-    let mut all: Vec<Value> = vec![defaults()];
+fn merged(layers: &Layers, variables: &[(Vec<String>, String, String)]) -> Result<Value, String> {
+    let defaults = serde_json::to_value(HubToml::default()).map_err(|e| e.to_string())?;
+    let mut all: Vec<Value> = vec![defaults];
     all.extend(layers.files.iter().map(|file| Value::Object(file.value())));
     let mut environment = Dict::new();
     for (path, _, text) in variables {
@@ -206,9 +233,10 @@ fn merged(layers: &Layers, variables: &[(Vec<String>, String, String)]) -> figme
     }
     let environment_is_last = all.pop().is_some();
     debug_assert!(environment_is_last);
-    let files =
-        all.iter().fold(Figment::new(), |figment, layer| figment.merge(Serialized::globals(layer)));
-    files.merge(Variables(environment)).extract()
+    let files = all
+        .iter()
+        .fold(Figment::new(), |figment, layer| figment.merge(Serialized::defaults(layer)));
+    files.merge(Variables(environment)).extract().map_err(|e| e.to_string())
 }
 
 fn insert(table: &mut Dict, path: &[String], value: FigmentValue) {
@@ -261,7 +289,7 @@ pub(crate) fn read(
         Ok(Value::Object(fields)) => fields,
         Ok(_) => Map::new(),
         Err(error) => {
-            parser.faults.push(Fault::at_key(&position, error.to_string()));
+            parser.faults.push(Fault::at_key(&position, error));
             return None;
         }
     };

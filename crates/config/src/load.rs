@@ -42,6 +42,8 @@ pub fn load(
         all.sources.extend(read.sources);
         all.destinations.extend(read.destinations);
         all.source_names.extend(read.source_names);
+        all.references.extend(read.references);
+        all.links.extend(read.links);
     }
     all.sources.sort_by(|a, b| a.name.cmp(&b.name));
     all.destinations.sort_by(|a, b| a.name.cmp(&b.name));
@@ -107,11 +109,12 @@ fn find_partners(
     for (stem, path) in toml_files(directory, faults) {
         match stem.split_once('.') {
             None if EndpointName::new(&stem, "x").is_err() || stem == "hub" => {
-                let why = if stem == "hub" { "the hub's own" } else { "not a name" };
-                faults.push(
-                    Fault::of_file(&path, format!("a partner cannot be called `{stem}`: {why}"))
-                        .help("name the file with 1 to 64 lower-case letters, digits, `-` or `_`"),
-                );
+                let (why, help) = match stem.as_str() {
+                    "hub" => ("that is the hub itself", "name the file after the agency"),
+                    _ => ("not a name", "1 to 64 lower-case letters, digits, `-` or `_`"),
+                };
+                let message = format!("a partner cannot be called `{stem}`: {why}");
+                faults.push(Fault::of_file(&path, message).help(help));
             }
             None => {
                 if let Some(file) = read(&path, faults) {
@@ -189,37 +192,30 @@ fn read(path: &Path, faults: &mut Faults) -> Option<SourceFile> {
 
 /// `from` must name sources that exist.
 fn check_references(all: &Partner, faults: &mut Faults) {
-    for destination in &all.destinations {
-        for (index, from) in destination.from.iter().enumerate() {
-            if all.source_names.contains(from) || from.as_str() == COMMAND_LINE {
-                continue;
-            }
-            let names: Vec<&str> = all.source_names.iter().map(EndpointName::as_str).collect();
-            let help = match crate::known::nearest(from.as_str(), &names) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None if names.is_empty() => "no file has a source".to_owned(),
-                None => format!("there are: {}", names.join(", ")),
-            };
-            let position = destination.position.child("from").child(&index.to_string());
-            faults.push(
-                Fault::at_value(&position, format!("there is no source `{from}`")).help(help),
-            );
+    for (source, position) in &all.references {
+        if all.source_names.contains(source) || source.as_str() == COMMAND_LINE {
+            continue;
         }
+        let names: Vec<&str> = all.source_names.iter().map(EndpointName::as_str).collect();
+        let help = match crate::known::nearest(source.as_str(), &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if names.is_empty() => "no file has a source".to_owned(),
+            None => format!("there are: {}", names.join(", ")),
+        };
+        let fault = Fault::at_value(position, format!("there is no source `{source}`"));
+        faults.push(fault.help(help));
     }
 }
 
 /// A link number is worth something only if it names one link.
 fn check_link_ids(all: &Partner, faults: &mut Faults) {
     let mut seen: BTreeMap<&str, &EndpointName> = BTreeMap::new();
-    let destinations = all.destinations.iter().map(|d| (&d.id, &d.name, &d.position));
-    let sources = all.sources.iter().map(|s| (&s.id, &s.name, &s.position));
-    for (id, name, position) in destinations.chain(sources) {
-        let Some(id) = id else { continue };
+    for (id, name, position) in &all.links {
         match seen.get(id.as_str()) {
-            Some(other) => faults.push(Fault::at_value(
-                &position.child("id"),
-                format!("`{id}` is the id of `{other}` too"),
-            )),
+            Some(other) => {
+                let message = format!("`{id}` is the id of `{other}` too");
+                faults.push(Fault::at_value(position, message).help("give each link its own id"));
+            }
             None => {
                 seen.insert(id, name);
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytesize::ByteSize;
 use pabal_core::{BreakerPolicy, EndpointName, OnDead, Order, RetryPolicy, Settings, TypePattern};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -23,6 +23,26 @@ pub(crate) struct Partner {
     pub(crate) destinations: Vec<DestinationConfig>,
     /// Every source the file names, also those with faults: others may refer to them.
     pub(crate) source_names: Vec<EndpointName>,
+    /// Every source that some `from` names, and where.
+    pub(crate) references: Vec<(EndpointName, Position)>,
+    /// Every link number, whose it is, and where.
+    pub(crate) links: Vec<(String, EndpointName, Position)>,
+}
+
+impl Partner {
+    /// Takes down what is checked across files, whatever else is wrong with the table.
+    fn note(&mut self, name: &EndpointName, table: &Map<String, Value>, position: &Position) {
+        if let Some(id) = table.get("id").and_then(Value::as_str) {
+            self.links.push((id.to_owned(), name.clone(), position.child("id")));
+        }
+        let from = table.get("from").and_then(Value::as_array);
+        for (index, source) in from.into_iter().flatten().enumerate() {
+            if let Some(Ok(source)) = source.as_str().map(str::parse) {
+                let position = position.child("from").child(&index.to_string());
+                self.references.push((source, position));
+            }
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -50,16 +70,24 @@ struct DestinationToml {
     retry: RetryPolicy,
     #[serde(default)]
     breaker: BreakerPolicy,
-    #[serde(default = "concurrency")]
-    concurrency: i64,
-    rate: Option<String>,
+    #[serde(default = "concurrency", deserialize_with = "read_concurrency")]
+    concurrency: usize,
+    rate: Option<Rate>,
 }
 
-fn concurrency() -> i64 {
+fn concurrency() -> usize {
     16
 }
 
 const CONCURRENCY_MAX: i64 = 1024;
+
+fn read_concurrency<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    let number = i64::deserialize(deserializer)?;
+    match usize::try_from(number) {
+        Ok(within) if (1..=CONCURRENCY_MAX).contains(&number) => Ok(within),
+        _ => Err(D::Error::custom(format!("{number} is not between 1 and {CONCURRENCY_MAX}"))),
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -146,12 +174,14 @@ pub(crate) fn read(
     for (name, table) in destinations {
         let position = position.child("destination").child(&name);
         if let Some((name, table)) = endpoint(id, &name, table, &position, parser) {
+            partner.note(&name, &table, &position);
             partner.destinations.extend(destination(name, table, position, parser));
         }
     }
     for (name, table) in sources {
         let position = position.child("source").child(&name);
         if let Some((name, table)) = endpoint(id, &name, table, &position, parser) {
+            partner.note(&name, &table, &position);
             partner.source_names.push(name.clone());
             partner.sources.extend(source(name, table, position, body_bytes_max, parser));
         }
@@ -331,10 +361,6 @@ fn destination(
             }
         })
         .collect();
-    let rate = read.rate.as_deref().map(str::parse::<Rate>);
-    if let Some(Err(message)) = &rate {
-        parser.faults.push(Fault::at_value(&position.child("rate"), message.clone()));
-    }
     check(&read, &position, parser);
     let fine = parser.faults.iter().count() == faults_before;
     let (adapter, _) = adapter?;
@@ -353,8 +379,8 @@ fn destination(
         on_dead: read.on_dead.unwrap_or_else(|| OnDead::default_for(read.order)),
         retry: read.retry,
         breaker: read.breaker,
-        concurrency: usize::try_from(read.concurrency).unwrap_or(1),
-        rate: rate.and_then(Result::ok),
+        concurrency: read.concurrency,
+        rate: read.rate,
         adapter,
         answer,
         position,
@@ -372,13 +398,6 @@ fn check(read: &DestinationToml, position: &Position, parser: &mut Parser<'_>) {
             "takes",
             "it takes no message at all".to_owned(),
             "list the types it takes, e.g. takes = [\"application.*\"]; \"*\" is every type",
-        );
-    }
-    if !(1..=CONCURRENCY_MAX).contains(&read.concurrency) {
-        wrong(
-            "concurrency",
-            format!("{} is not between 1 and {CONCURRENCY_MAX}", read.concurrency),
-            "to send nothing, pause the destination",
         );
     }
     if read.retry.attempts == 0 {

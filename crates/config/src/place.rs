@@ -24,8 +24,8 @@ pub struct Position {
 
 /// A position looked up.
 pub(crate) enum Found<'a> {
-    /// In a file, at the given bytes.
-    File { file: &'a SourceFile, span: Range<usize> },
+    /// In a file, at the given bytes if any part of it is there.
+    File { file: &'a SourceFile, span: Option<Range<usize>> },
     /// In an environment variable.
     Variable(&'a str),
     /// Nowhere: a default, or no file at all.
@@ -74,7 +74,7 @@ impl Position {
     #[must_use]
     pub fn line_column(&self) -> Option<(usize, usize)> {
         match self.find(Part::Key) {
-            Found::File { file, span } => Some(line_column(file.text(), span.start)),
+            Found::File { file, span } => span.map(|span| line_column(file.text(), span.start)),
             _ => None,
         }
     }
@@ -92,10 +92,15 @@ impl Position {
             // Only the last part has a value of its own to point at.
             let value = part == Part::Value && spans.depth == self.path.len();
             let span = if value { spans.value } else { spans.key };
-            let found = Found::File { file, span: span.unwrap_or(0..0) };
+            let found = Found::File { file, span };
             best = Some((spans.depth, found));
         }
-        best.map_or(Found::Nowhere, |(_, found)| found)
+        match (best, self.layers.files.first()) {
+            (Some((1.., found)), _) => found,
+            // What is in no file is missing in the lowest.
+            (_, Some(file)) => Found::File { file, span: None },
+            (_, None) => Found::Nowhere,
+        }
     }
 }
 

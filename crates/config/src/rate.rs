@@ -2,8 +2,11 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use serde::Deserialize;
+
 /// So many messages per second, minute, hour or day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Rate {
     /// How many; at least 1.
     pub count: u32,
@@ -25,6 +28,13 @@ impl FromStr for Rate {
             return Err("a rate is at least 1; to send nothing, pause the destination".to_owned());
         }
         Ok(Self { count, per: Duration::from_secs(*seconds) })
+    }
+}
+
+impl TryFrom<String> for Rate {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }
 

@@ -86,6 +86,8 @@ pub(crate) fn printable(value: &Value, secret: bool) -> Value {
             Value::Object(shown.collect())
         }
         Value::Array(items) => items.iter().map(|item| printable(item, secret)).collect(),
+        // `auth = "none"` must be visible.
+        Value::String(text) if text == "none" => value.clone(),
         Value::String(_) | Value::Number(_) if secret => Value::String("[secret]".to_owned()),
         Value::String(text) => Value::String(without_credentials(text).into_owned()),
         _ => value.clone(),

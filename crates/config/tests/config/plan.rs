@@ -1,0 +1,142 @@
+//! What a configuration without a fault comes to.
+
+use std::{path::Path, time::Duration};
+
+use pabal_config::{Else, LogFormat, MissingId, OnInvalid, StoreConfig};
+use pabal_core::{OnDead, Order, RetryPolicy, SecretReference};
+
+use crate::{Directory, HUB, WELFARE};
+
+const FULL: &str = r#"
+name = "Welfare Information Service"
+contacts = [{ name = "Link team", email = "link@welfare.example", role = "operations" }]
+
+[destination.applications]
+id = "IF-WEL-001"
+title = "Applications"
+takes = ["application.*", "appeal.made"]
+from = ["welfare/decisions", "hub/cli"]
+when = '.region == "11"'
+order = "none"
+retry = { attempts = 3 }
+concurrency = 4
+rate = "20/s"
+
+[destination.applications.rest]
+url = "http://127.0.0.1:9001/"
+answer = { success = '.body.code == "0000"', else = "dead", charset = "euc-kr" }
+auth = { bearer = { env = "WELFARE_TOKEN" } }
+
+[source.decisions]
+on_invalid = "keep"
+may_address = true
+body_max = "1 MiB"
+[source.decisions.read]
+identify = { id = ".msgId", type = '"decision.made"', missing = "content" }
+[source.decisions.rest]
+auth = "none"
+"#;
+
+fn full() -> Directory {
+    Directory::with(&[("hub.toml", HUB), ("partners/welfare.toml", FULL)])
+}
+
+#[test]
+fn defaults_are_filled_in() {
+    let directory = Directory::with(&[("hub.toml", HUB), ("partners/welfare.toml", WELFARE)]);
+    let config = directory.load().unwrap();
+    let destination = &config.destinations[0];
+    assert_eq!((destination.order, destination.on_dead), (Order::Key, OnDead::Hold));
+    assert_eq!((destination.concurrency, &destination.retry), (16, &RetryPolicy::default()));
+    assert!(destination.rate.is_none() && destination.answer.is_none());
+    let source = &config.sources[0];
+    assert_eq!((source.on_invalid, source.body_bytes_max), (OnInvalid::Refuse, 16 * 1024 * 1024));
+    assert!(!source.may_address && source.identify.is_none());
+    assert_eq!(config.hub.http.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.hub.grace, Duration::from_secs(10));
+    // Beside the configuration directory, wherever the hub was started.
+    let StoreConfig::Sqlite(store) = &config.hub.store else { panic!("another store") };
+    assert_eq!(store, &directory.path().parent().unwrap().join("var/pabal.db"));
+}
+
+#[test]
+fn everything_that_is_written_arrives() {
+    let directory = full();
+    let config = directory.load().unwrap();
+    assert_eq!(config.partners[0].id, "welfare");
+    assert_eq!(config.partners[0].contacts[0].role.as_deref(), Some("operations"));
+    let destination = &config.destinations[0];
+    assert_eq!(destination.name.as_str(), "welfare/applications");
+    assert_eq!((destination.order, destination.on_dead), (Order::None, OnDead::Pass));
+    assert_eq!(destination.takes[1].0, "appeal.made");
+    assert_eq!(destination.from[1].as_str(), "hub/cli");
+    assert_eq!(destination.rate.unwrap().to_string(), "20/s");
+    let when = destination.when.as_ref().unwrap();
+    assert_eq!(
+        (when.text.as_str(), when.position.line_column()),
+        (".region == \"11\"", Some((10, 1)))
+    );
+    let answer = destination.answer.as_ref().unwrap();
+    assert_eq!((answer.otherwise, answer.charset.as_deref()), (Else::Dead, Some("euc-kr")));
+    let settings = &destination.adapter.settings.0;
+    assert!(settings.get("answer").is_none());
+    assert_eq!(settings["auth"]["bearer"]["env"], "WELFARE_TOKEN");
+    let source = &config.sources[0];
+    assert_eq!((source.on_invalid, source.may_address), (OnInvalid::Keep, true));
+    assert_eq!(source.body_bytes_max, 1024 * 1024);
+    let identify = source.identify.as_ref().unwrap();
+    assert_eq!(identify.missing, MissingId::Content);
+    assert_eq!(identify.message_type.as_ref().unwrap().text, "\"decision.made\"");
+}
+
+#[test]
+fn the_effective_settings_can_be_printed_and_read_again() {
+    let directory = full();
+    let config = directory.load().unwrap();
+    let text = config.effective_toml();
+    insta::assert_snapshot!(directory.plain(&text));
+    let mut again: toml::Table = toml::from_str(&text).unwrap();
+    let hub = toml::to_string(&again.remove("hub").unwrap()).unwrap();
+    let welfare = toml::to_string(&again["partners"]["welfare"]).unwrap();
+    let copy = Directory::with(&[("hub.toml", &hub), ("partners/welfare.toml", &welfare)]);
+    assert_eq!(copy.load().unwrap().effective_toml(), text);
+}
+
+#[test]
+fn an_overlay_and_the_environment_lie_over_the_files() {
+    let directory = Directory::with(&[
+        (
+            "hub.toml",
+            "name = \"central\"\nadmin = { token = { env = \"T\" } }\nlog = { filter = \"debug\" }\n",
+        ),
+        (
+            "hub.prod.toml",
+            "store = { sqlite = \"/data/p.db\" }\nlog = { format = \"json\" }\nadmin = { token = { file = \"t\" } }\n",
+        ),
+        ("hub.test.toml", "name = \"other\"\nnonsense = 1\n"),
+        ("partners/welfare.toml", FULL),
+        (
+            "partners/welfare.prod.toml",
+            "[destination.applications]\nconcurrency = 9\n[destination.applications.pigeon]\ncoop = \"n\"\n",
+        ),
+    ]);
+    let environment = [
+        ("PABAL_HTTP__LISTEN", "0.0.0.0:9000"),
+        ("PABAL_GRACE", "3s"),
+        ("PABAL_LOG__FILTER", "warn"),
+        ("HOME", "/root"),
+    ];
+    let config = directory.load_with(Some("prod"), &environment).unwrap();
+    assert_eq!(config.hub.name, "central");
+    assert_eq!(config.hub.store, StoreConfig::Sqlite(Path::new("/data/p.db").to_owned()));
+    assert_eq!((config.hub.log.format, config.hub.log.filter.as_str()), (LogFormat::Json, "warn"));
+    assert_eq!(config.hub.http.listen.to_string(), "0.0.0.0:9000");
+    // A name without two underscores is no setting.
+    assert_eq!(config.hub.grace, Duration::from_secs(10));
+    assert_eq!(config.hub.admin.token, Some(SecretReference::File("t".into())));
+    let destination = &config.destinations[0];
+    assert_eq!((destination.concurrency, destination.adapter.name.as_str()), (9, "pigeon"));
+    // The adapter's table is replaced whole, and the answer rule in it with it.
+    assert!(destination.answer.is_none());
+    assert_eq!(destination.retry.attempts, 3);
+}
