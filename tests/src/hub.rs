@@ -1,6 +1,7 @@
 //! The real binary, with a configuration and a database of its own.
 
 use std::{
+    cell::Cell,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
 };
@@ -351,7 +352,7 @@ impl Hub {
             .to_owned()
     }
 
-    /// What the API answers to a `GET`, e.g. of `/api/v1/destinations`.
+    /// What the API answers to a `GET`, e.g. of `/api/v1/status`.
     ///
     /// # Panics
     /// If there is no answer, or it is not 200 with JSON.
@@ -390,11 +391,25 @@ impl Hub {
         labels: &[(&str, &str)],
         is: impl Fn(f64) -> bool,
     ) -> f64 {
+        let last = ShownOnPanic(Cell::default());
         until(&format!("{name} {labels:?}"), async || {
-            let value = self.metrics().await.value(name, labels).unwrap_or(0.0);
+            let metrics = self.metrics().await;
+            last.0.set(metrics.lines(name));
+            let value = metrics.value(name, labels).unwrap_or(0.0);
             is(value).then_some(value)
         })
         .await
+    }
+}
+
+/// What was seen last, for a test that waited for something else.
+struct ShownOnPanic(Cell<String>);
+
+impl Drop for ShownOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the last that was seen\n{}", self.0.take());
+        }
     }
 }
 

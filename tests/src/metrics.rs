@@ -5,6 +5,13 @@
 pub struct Metrics(pub String);
 
 impl Metrics {
+    /// The lines of all series of this name.
+    #[must_use]
+    pub fn lines(&self, name: &str) -> String {
+        let of_name = |line: &&str| line.split(['{', ' ']).next() == Some(name);
+        self.0.lines().filter(of_name).collect::<Vec<_>>().join("\n")
+    }
+
     /// The sum over all series of this name that have all of these labels; `None` if there is none.
     #[must_use]
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
@@ -48,5 +55,6 @@ mod tests {
         ] {
             assert_eq!(metrics.value(name, labels), expected, "{name} {labels:?}");
         }
+        assert_eq!(metrics.lines("up"), "up 1");
     }
 }

@@ -6,4 +6,5 @@
 )]
 
 mod deploy;
+mod life;
 mod readme;
