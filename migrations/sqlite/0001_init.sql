@@ -38,19 +38,10 @@ CREATE TABLE message (
     version        INTEGER,
     schema         TEXT,
     content_type   TEXT,
-    time           TEXT,
-    subject        TEXT,
     correlation    TEXT,
-    causation      TEXT,
-    trace          TEXT,
-    destination    TEXT,
-    redeliveries   INTEGER NOT NULL,
-    origin_time    TEXT,                -- text: nanoseconds survive
-    hops           INTEGER NOT NULL,
     size           INTEGER NOT NULL,
-    headers        TEXT,                -- JSON pairs in their order; NULL: none
-    body_reference TEXT,                -- JSON; where the body is if it is not here
-    body           BLOB
+    rest           TEXT,                -- JSON: headers and whatever nobody searches for
+    body           BLOB                 -- NULL: kept elsewhere, see rest
 ) STRICT;
 CREATE INDEX message_received ON message (received);
 CREATE INDEX message_origin_id ON message (origin_id);
@@ -114,7 +105,10 @@ CREATE TABLE delivery_log (
     sha256      BLOB,
     size        INTEGER
 ) STRICT;
-CREATE INDEX delivery_log_message ON delivery_log (message);
+-- By number, not by message: numbers are settled about in their order, so the index is written at
+-- its end, where ids would touch a page per row. Lines without a number are rare.
+CREATE INDEX delivery_log_number ON delivery_log (number) WHERE number IS NOT NULL;
+CREATE INDEX delivery_log_message ON delivery_log (message) WHERE number IS NULL;
 
 -- What was set aside: a delivery, an arrival, or the question whether a destination takes a message.
 -- A table of its own, so that retention of history cannot lose it.
@@ -158,18 +152,9 @@ CREATE TABLE arrival (
     version        INTEGER,
     schema         TEXT,
     content_type   TEXT,
-    time           TEXT,
-    subject        TEXT,
     correlation    TEXT,
-    causation      TEXT,
-    trace          TEXT,
-    destination    TEXT,
-    redeliveries   INTEGER NOT NULL,
-    origin_time    TEXT,
-    hops           INTEGER NOT NULL,
     size           INTEGER NOT NULL,
-    headers        TEXT,
-    body_reference TEXT,
+    rest           TEXT,
     body           BLOB
 ) STRICT;
 

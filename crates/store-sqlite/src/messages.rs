@@ -109,11 +109,17 @@ pub(crate) async fn content(
 /// From the outbox, the dead letters and the log. Later lines of one destination win: a delivery
 /// that is back in the outbox was dead before.
 const DELIVERIES: &str = "\
-    WITH wanted AS MATERIALIZED (SELECT unhex(value) AS id FROM json_each(?)) \
+    WITH wanted AS MATERIALIZED (SELECT unhex(value) AS id FROM json_each(?)), \
+    lines AS (SELECT l.* FROM wanted CROSS JOIN message m ON m.id = wanted.id \
+    CROSS JOIN delivery_log l \
+    ON l.number BETWEEN m.first_number AND m.first_number + m.deliveries - 1 \
+    UNION ALL SELECT l.* FROM wanted CROSS JOIN routed r ON r.message = wanted.id \
+    CROSS JOIN delivery_log l ON l.number = r.number \
+    UNION ALL SELECT l.* FROM wanted CROSS JOIN delivery_log l \
+    ON l.message = wanted.id AND l.number IS NULL) \
     SELECT l.message, l.destination, \
         iif(l.outcome = 'discarded', 'discarded', 'delivered'), 0, l.round, NULL, l.id AS place, 0 AS part \
-    FROM wanted CROSS JOIN delivery_log l ON l.message = wanted.id \
-    WHERE l.outcome IN ('delivered', 'duplicate', 'discarded') \
+    FROM lines l WHERE l.outcome IN ('delivered', 'duplicate', 'discarded') \
     UNION ALL SELECT d.message, d.endpoint, 'dead', d.attempts, d.round, NULL, d.id, 1 \
     FROM wanted CROSS JOIN dead_letter d ON d.message = wanted.id \
     UNION ALL SELECT o.message, o.destination, 'waiting', o.attempts, o.round, o.due, o.number, 2 \

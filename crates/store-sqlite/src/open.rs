@@ -135,6 +135,8 @@ impl SqliteStore {
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(BUSY_TIMEOUT)
             .pragma("cache_size", "-32768")
+            // 16 MiB: a page that many commits touch is copied into the file once.
+            .pragma("wal_autocheckpoint", "4096")
             .pragma("journal_size_limit", "67108864")
             .pragma("temp_store", "memory")
             .row_buffer_size(512)

@@ -80,8 +80,10 @@ async fn add(
          AND o.message = m.id WHERE m.id = ?1 \
          UNION SELECT destination FROM routed WHERE message = ?1 \
          UNION SELECT endpoint FROM dead_letter WHERE message = ?1 AND kind <> 'source' \
-         UNION SELECT destination FROM delivery_log \
-         WHERE message = ?1 AND outcome IN ('delivered', 'duplicate', 'discarded')",
+         UNION SELECT l.destination FROM message m JOIN delivery_log l \
+         ON l.number BETWEEN m.first_number AND m.first_number + m.deliveries - 1 \
+         WHERE m.id = ?1 AND l.outcome IN ('delivered', 'duplicate', 'discarded') \
+         UNION SELECT destination FROM delivery_log WHERE message = ?1 AND number IS NULL",
     )
     .bind(message.id.0);
     let mut known = Vec::new();

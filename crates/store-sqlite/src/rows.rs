@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use pabal_core::{
-    Arrival, Body, DeadLetter, EndpointName, Headers, Message, MessageId, Number, Origin,
-    StoreError,
+    Arrival, Body, BodyReference, Bytes, DeadLetter, EndpointName, Headers, Message, MessageId,
+    Number, Origin, StoreError,
 };
 use serde::{
     Deserialize, Serialize,
@@ -30,18 +30,52 @@ pub(crate) const CHUNK: usize = 100;
 /// The columns that tables `message` and `arrival` share, in the order of [`bind_envelope`] and
 /// [`envelope`].
 pub(crate) const ENVELOPE: &str = "id, source, origin_source, origin_id, type, key, version, \
-    schema, content_type, time, subject, correlation, causation, trace, destination, \
-    redeliveries, origin_time, hops, size, headers, body_reference, body";
+    schema, content_type, correlation, size, rest, body";
+
+/// What nobody searches for: one column, because every column costs with every row, and most
+/// messages have nothing of this.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Rest {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    causation: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    destination: Option<String>,
+    redeliveries: u32,
+    /// As text: nanoseconds survive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin_time: Option<Timestamp>,
+    hops: u8,
+    #[serde(skip_serializing_if = "Headers::is_empty")]
+    headers: Headers,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<BodyReference>,
+}
 
 /// Binds the columns of [`ENVELOPE`].
 pub(crate) fn bind_envelope(row: &mut Separated<'_, Sqlite, &str>, message: &Message) {
-    let headers =
-        (!message.headers.is_empty()).then(|| json(message.headers.iter().collect::<Vec<_>>()));
     let (reference, body) = match &message.body {
         Body::Inline(bytes) => (None, Some(bytes.as_ref())),
-        Body::Stored(reference) => (Some(json(reference)), None),
+        Body::Stored(reference) => (Some(reference.clone()), None),
     };
-    let arrival = &message.arrival;
+    let rest = Rest {
+        time: message.time.clone(),
+        subject: message.subject.clone(),
+        causation: message.causation.clone(),
+        trace: message.trace.clone(),
+        destination: message.destination.clone(),
+        redeliveries: message.arrival.redeliveries,
+        origin_time: message.arrival.origin_time,
+        hops: message.arrival.hops,
+        headers: message.headers.clone(),
+        body: reference,
+    };
     row.push_bind(message.id.0)
         .push_bind(message.source.as_str())
         .push_bind(message.origin.source.as_str())
@@ -51,18 +85,9 @@ pub(crate) fn bind_envelope(row: &mut Separated<'_, Sqlite, &str>, message: &Mes
         .push_bind(message.version)
         .push_bind(message.schema.as_deref())
         .push_bind(message.content_type.as_deref())
-        .push_bind(message.time.as_deref())
-        .push_bind(message.subject.as_deref())
         .push_bind(message.correlation.as_deref())
-        .push_bind(message.causation.as_deref())
-        .push_bind(message.trace.as_deref())
-        .push_bind(message.destination.as_deref())
-        .push_bind(i64::from(arrival.redeliveries))
-        .push_bind(arrival.origin_time.map(|time| time.to_string()))
-        .push_bind(i64::from(arrival.hops))
         .push_bind(saturate(message.body.size()))
-        .push_bind(headers)
-        .push_bind(reference)
+        .push_bind((rest != Rest::default()).then(|| json(rest)))
         .push_bind(body);
 }
 
@@ -71,41 +96,42 @@ pub(crate) fn envelope(row: &mut Columns<'_>) -> Result<Message, StoreError> {
     let id = row.id()?;
     let source = row.endpoint()?;
     let origin = Origin { source: row.next()?, id: row.next()? };
-    let mut message = Message::new(source, row.next::<String>()?, Vec::new());
-    message.id = id;
-    message.origin = origin;
-    message.key = row.next()?;
-    message.version = row.next()?;
-    message.schema = row.next()?;
-    message.content_type = row.next()?;
-    message.time = row.next()?;
-    message.subject = row.next()?;
-    message.correlation = row.next()?;
-    message.causation = row.next()?;
-    message.trace = row.next()?;
-    message.destination = row.next()?;
-    message.arrival = Arrival {
-        redeliveries: row.count()?,
-        origin_time: row
-            .next::<Option<&str>>()?
-            .map(str::parse)
-            .transpose()
-            .map_err(|error| unreadable("time", error))?,
-        hops: row.count::<u8>()?,
-        state: None,
-    };
+    let message_type = row.next()?;
+    let (key, version, schema) = (row.next()?, row.next()?, row.next()?);
+    let (content_type, correlation) = (row.next()?, row.next()?);
     let _size: i64 = row.next()?;
-    if let Some(headers) = row.next::<Option<&str>>()? {
-        let headers: Headers = from_json("message's headers", headers)?;
-        message.headers = headers;
-    }
-    let reference = row.next::<Option<&str>>()?;
-    let body = row.next::<Option<&[u8]>>()?;
-    message.body = match reference {
-        Some(reference) => Body::Stored(from_json("message's body reference", reference)?),
-        None => Body::Inline(body.unwrap_or_default().to_vec().into()),
+    let rest: Rest = match row.next::<Option<&str>>()? {
+        Some(rest) => from_json("message", rest)?,
+        None => Rest::default(),
     };
-    Ok(message)
+    let body = row.next::<Option<&[u8]>>()?;
+    Ok(Message {
+        id,
+        source,
+        origin,
+        message_type,
+        key,
+        version,
+        schema,
+        content_type,
+        time: rest.time,
+        subject: rest.subject,
+        correlation,
+        causation: rest.causation,
+        trace: rest.trace,
+        destination: rest.destination,
+        headers: rest.headers,
+        body: match rest.body {
+            Some(reference) => Body::Stored(reference),
+            None => Body::Inline(Bytes::copy_from_slice(body.unwrap_or_default())),
+        },
+        arrival: Arrival {
+            redeliveries: rest.redeliveries,
+            origin_time: rest.origin_time,
+            hops: rest.hops,
+            state: None,
+        },
+    })
 }
 
 /// The columns of [`dead_letter`].

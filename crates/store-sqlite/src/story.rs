@@ -45,7 +45,12 @@ pub(crate) async fn message(
 async fn log(store: &SqliteStore, id: MessageId) -> Result<Vec<LogLine>, StoreError> {
     let query = sqlx::query(
         "SELECT at, destination, outcome, duration / 1000, status, cause, detail, answer, \
-         lower(hex(sha256)), size, round FROM delivery_log WHERE message = ? ORDER BY id",
+         lower(hex(sha256)), size, round FROM delivery_log WHERE id IN (\
+         SELECT l.id FROM message m JOIN delivery_log l \
+         ON l.number BETWEEN m.first_number AND m.first_number + m.deliveries - 1 WHERE m.id = ?1 \
+         UNION ALL SELECT l.id FROM routed r JOIN delivery_log l ON l.number = r.number \
+         WHERE r.message = ?1 \
+         UNION ALL SELECT id FROM delivery_log WHERE message = ?1 AND number IS NULL) ORDER BY id",
     )
     .bind(id.0);
     let rows = store.fetch(query).await?;

@@ -1,5 +1,7 @@
 //! Every case that a store must pass, on files of their own.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;

@@ -1,5 +1,7 @@
 //! What is particular to a database file: who may open it, and who may write now.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
 use std::{path::Path, sync::Arc, time::Duration};
 
 use pabal_core::{Accepted, EndpointName, Entry, Fingerprint, ManualClock, Message, MessageId};
