@@ -87,11 +87,13 @@ mod tests {
         }
     }
 
+    type Row = (&'static str, sqlx::Error, fn(String) -> StoreError);
+
     #[test]
     fn every_error_has_its_meaning() {
         use StoreError::{Rejected, Unavailable};
         let of = |code| sqlx::Error::Database(Box::new(Code(code)));
-        let table: [(&str, sqlx::Error, fn(String) -> StoreError); 14] = [
+        let table: [Row; 14] = [
             ("SQLITE_ERROR", of(1), Unavailable),
             ("SQLITE_BUSY", of(5), Unavailable),
             ("SQLITE_BUSY_SNAPSHOT", of(5 | 2 << 8), Unavailable),
