@@ -194,18 +194,12 @@ impl Fault {
         if error.is_builder() {
             return Self::Request;
         }
-        let tls = tls_error(error);
         if !error.is_connect() {
-            return match tls {
-                Some(rustls::Error::AlertReceived(alert)) if is_about_us(*alert) => {
-                    Self::Certificate
-                }
-                _ => Self::Broken,
-            };
+            return if is_about_us(&chain(error)) { Self::Certificate } else { Self::Broken };
         }
         match () {
             () if error.is_timeout() => Self::ConnectTimeout,
-            () if tls.is_some() => Self::Tls,
+            () if is_tls(error) => Self::Tls,
             () if chain(error).contains("dns error") => Self::Name,
             () => Self::Connect,
         }
@@ -234,20 +228,26 @@ impl Fault {
     }
 }
 
-fn is_about_us(alert: AlertDescription) -> bool {
-    matches!(
-        alert,
-        AlertDescription::CertificateRequired
-            | AlertDescription::BadCertificate
-            | AlertDescription::UnsupportedCertificate
-            | AlertDescription::CertificateRevoked
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::UnknownCA
-            | AlertDescription::AccessDenied
-            | AlertDescription::DecryptError
-            | AlertDescription::HandshakeFailure
-    )
+/// Alerts that end a handshake because of what we showed; nothing of a message was read by then.
+const ABOUT_US: [AlertDescription; 10] = [
+    AlertDescription::CertificateRequired,
+    AlertDescription::BadCertificate,
+    AlertDescription::UnsupportedCertificate,
+    AlertDescription::CertificateRevoked,
+    AlertDescription::CertificateExpired,
+    AlertDescription::CertificateUnknown,
+    AlertDescription::UnknownCA,
+    AlertDescription::AccessDenied,
+    AlertDescription::DecryptError,
+    AlertDescription::HandshakeFailure,
+];
+
+/// Whether an error tells of such an alert. By its text, because over HTTP/2 nothing else is left of
+/// the error of TLS.
+fn is_about_us(chain: &str) -> bool {
+    let alert = chain.split_once("fatal alert: ").map_or("", |(_, alert)| alert);
+    let name = alert.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+    ABOUT_US.iter().any(|known| name == format!("{known:?}"))
 }
 
 /// The next error inside; an I/O error hides the one it was made of from `source`.
@@ -258,15 +258,15 @@ fn inner<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
     }
 }
 
-fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
+fn is_tls(error: &reqwest::Error) -> bool {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = next {
-        if let Some(tls) = error.downcast_ref() {
-            return Some(tls);
+        if error.is::<rustls::Error>() {
+            return true;
         }
         next = inner(error);
     }
-    None
+    false
 }
 
 /// What an error says, from outside to inside, without the URL it may carry.
@@ -341,6 +341,17 @@ mod tests {
         ] {
             let error = fault.error("");
             assert_eq!(matches!(error, SendError::Unreachable { .. }), place, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn only_alerts_about_what_we_showed_are_about_the_place() {
+        for alert in ABOUT_US {
+            let text = rustls::Error::AlertReceived(alert).to_string();
+            assert!(is_about_us(&format!("connection error: {text}")), "{text}");
+        }
+        for text in ["", "received fatal alert: InternalError", "fatal alert: ", "UnknownCA"] {
+            assert!(!is_about_us(text), "{text}");
         }
     }
 

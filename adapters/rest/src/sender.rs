@@ -13,7 +13,7 @@ use crate::{
     classify::{Fault, Judge, chain, text},
     client::{Client, Plan},
     request::Builder,
-    settings::{SenderSettings, StatusMeaning},
+    settings::{SenderSettings, StatusMeaning, Tls},
 };
 
 /// What a rule may see of an answer's body; what comes behind it is not read.
@@ -59,6 +59,10 @@ impl RestSender {
         if answer_max > ANSWER_BYTES_READ {
             fault("answer_max", "at most 64 KiB of an answer are kept");
         }
+        let https = settings.url.to_ascii_lowercase().starts_with("https:");
+        if !https && settings.tls != Tls::default() {
+            fault("tls", "the URL is not https, so no certificate is used");
+        }
         if settings.tls.cert.is_some() != settings.tls.key.is_some() {
             fault("tls", "`cert` and `key` are given together or not at all");
         }
@@ -78,7 +82,7 @@ impl RestSender {
             name: context.name.clone(),
             connect_timeout,
             idle: settings.idle,
-            https: settings.url.to_ascii_lowercase().starts_with("https"),
+            https,
             ca: settings.tls.ca,
             cert: settings.tls.cert,
             key: settings.tls.key,

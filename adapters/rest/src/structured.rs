@@ -111,8 +111,11 @@ const MEMBERS_MAX: usize = 200;
 /// # Errors
 /// What is wrong with it, for the caller.
 pub(crate) fn read(message: &mut Message, document: &Bytes) -> Result<Bytes, String> {
-    let Members(members) = serde_json::from_slice(document)
-        .map_err(|error| format!("the body is not a structured CloudEvent: {error}"))?;
+    let Members(members) = serde_json::from_slice(document).map_err(|error| {
+        // The library quotes what it did not expect, however long that is.
+        let why = error.to_string();
+        format!("the body is not a structured CloudEvent: {}", shorten(&why, 200))
+    })?;
     let mut data = None;
     let mut base64 = None;
     message.content_type = None;

@@ -242,6 +242,19 @@ async fn what_fails_before_the_first_byte_is_about_the_place() {
     let verdict = verdict_on(Step::Close).await;
     assert_eq!(fate(&verdict), "transient");
     assert!(cause(&verdict).starts_with("the connection broke"), "{verdict:?}");
+    let verdict = verdict_on(Step::BreakOff).await;
+    assert_eq!(fate(&verdict), "transient");
+    assert!(cause(&verdict).contains("HTTP 200 abc"), "{verdict:?}");
+}
+
+#[tokio::test]
+async fn a_partner_that_takes_the_connection_and_says_nothing_is_unreachable() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let sender = sender(json!({ "url": url, "connect_timeout": "200ms", "timeout": "20s" }));
+    let verdict = send(&*sender, message("{}")).await;
+    assert_eq!(fate(&verdict), "unreachable");
+    assert!(cause(&verdict).starts_with("connecting took too long"), "{verdict:?}");
 }
 
 #[tokio::test]

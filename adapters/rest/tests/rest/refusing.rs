@@ -302,6 +302,10 @@ async fn forms_that_are_not_taken_are_named() {
         assert_eq!(status, 400, "{name}: {value}");
         assert!(document["detail"].as_str().unwrap().len() < 300);
     }
+    let quoted = format!("\"{}\"", "x".repeat(100_000));
+    let structured = way.post().header("content-type", "application/cloudevents+json");
+    let (status, document) = said(structured.body(quoted)).await;
+    assert_eq!((status, document["detail"].as_str().unwrap().len() < 300), (400, true));
     let twice = "content-length: 0\r\nce-id: 1\r\nce-id: 1\r\n\r\n";
     assert_eq!(raw(&way, &head(twice)).await, 400);
     let twice = "content-length: 0\r\nidempotency-key: 1\r\nidempotency-key: 2\r\n\r\n";

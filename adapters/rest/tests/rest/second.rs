@@ -35,11 +35,15 @@ async fn messages_go_side_by_side_over_one_connection_where_the_partner_speaks_h
             *counted.lock().unwrap() += 1;
             let (acceptor, service) = (acceptor.clone(), TowerToHyperService::new(router.clone()));
             tokio::spawn(async move {
-                let socket = TokioIo::new(acceptor.accept(socket).await.unwrap());
-                auto::Builder::new(TokioExecutor::new())
-                    .serve_connection(socket, service)
-                    .await
-                    .ok();
+                match acceptor.accept(socket).into_fallible().await {
+                    Ok(socket) => {
+                        let builder = auto::Builder::new(TokioExecutor::new());
+                        builder.serve_connection(TokioIo::new(socket), service).await.ok();
+                    }
+                    Err((_, mut socket)) => {
+                        tokio::io::copy(&mut socket, &mut tokio::io::sink()).await.ok();
+                    }
+                }
             });
         }
     });
@@ -56,6 +60,12 @@ async fn messages_go_side_by_side_over_one_connection_where_the_partner_speaks_h
     assert!(verdicts.iter().all(|verdict| fate(verdict) == "taken"), "{verdicts:?}");
     assert_eq!(seen.lock().unwrap().len(), 51);
     assert_eq!(*connections.lock().unwrap(), 1);
+    // Over HTTP/2, too, a certificate nobody knows is about us and not about the message.
+    let stranger = tls::Authority::new("stranger");
+    authority.write_pair(&stranger.pair("hub", 2090, 1));
+    let sender = build(authority.context(port, tls::mutual(), &ManualClock::default()));
+    let verdict = send(&*sender, message("{}")).await;
+    assert_eq!(fate(&verdict), "unreachable", "{verdict:?}");
     server.abort();
 }
 

@@ -321,6 +321,8 @@ fn faults_in_the_settings_are_found_all_at_once() {
     ] {
         assert!(found.iter().any(|fault| fault.starts_with(part)), "{part} is not in {found:?}");
     }
+    let found = faults(json!({ "url": "http://h/", "tls": { "ca": "ca.pem" } }));
+    assert!(found[0].starts_with("tls: the URL is not https"), "{found:?}");
     for url in [
         "ftp://h/",
         "http://u:p@h/",

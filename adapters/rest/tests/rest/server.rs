@@ -26,6 +26,8 @@ pub(crate) enum Step {
     AnswerAndClose(u16),
     /// Closes without an answer.
     Close,
+    /// Says 200 and announces ten bytes, sends three and closes.
+    BreakOff,
     /// Says 200 and then one byte after each such time, without an end.
     Drip(Duration),
     /// Says 200 and then sends as fast as it can, without an end.
@@ -186,6 +188,12 @@ impl Shared {
                     return None;
                 }
                 Step::Close => return None,
+                Step::BreakOff => {
+                    let start = b"HTTP/1.1 200 X\r\ncontent-length: 10\r\n\r\nabc";
+                    socket.write_all(start).await.ok()?;
+                    socket.shutdown().await.ok();
+                    return None;
+                }
                 Step::Drip(every) => {
                     let clock: &dyn Clock = &SystemClock;
                     socket
