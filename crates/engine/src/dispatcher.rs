@@ -185,7 +185,11 @@ impl Dispatcher {
             self.read_what_is_wanted();
             self.keep_link_state();
             self.publish_status();
-            if self.stop_at.is_some() && self.in_hand.is_empty() && self.unsettled == 0 {
+            if self.stop_at.is_some()
+                && self.in_hand.is_empty()
+                && self.unsettled == 0
+                && !self.link_writing
+            {
                 return;
             }
             let wake_at = self.wake_at.unwrap_or(Duration::MAX).min(self.sweep_at);

@@ -1,0 +1,9 @@
+//! The engine on a real store, by passed time.
+
+mod careful;
+mod kit;
+mod operators;
+mod stopping;
+mod time;
+mod way_in;
+mod way_out;
