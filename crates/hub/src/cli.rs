@@ -20,7 +20,14 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
     /// Configuration directory
-    #[arg(long, env = "PABAL_CONFIG", default_value = "config", global = true, value_name = "DIR")]
+    #[arg(
+        long,
+        env = "PABAL_CONFIG",
+        hide_env_values = true,
+        default_value = "config",
+        global = true,
+        value_name = "DIR"
+    )]
     pub(crate) config: PathBuf,
     /// Lays `x.PROFILE.toml` over every `x.toml`
     #[arg(long, global = true, value_name = "PROFILE")]
@@ -322,6 +329,6 @@ mod tests {
 
     #[test]
     fn the_commands_are_these() {
-        insta::assert_snapshot!(Cli::command().render_help().to_string());
+        insta::assert_snapshot!(Cli::command().term_width(100).render_help().to_string());
     }
 }

@@ -1,6 +1,6 @@
 //! [`Hub`]: what `main` builds and runs.
 
-use std::{process::ExitCode, sync::Arc};
+use std::{io::ErrorKind, process::ExitCode, sync::Arc};
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -118,15 +118,6 @@ async fn run(plan: &Plan, clock: Arc<dyn Clock>) -> Result<ExitCode> {
     plan.start_logging();
     let mut signals = StopSignals::listen()?;
     let hub = Running::start(plan, clock).await?;
-    tracing::info!(
-        hub = plan.hub(),
-        http = %hub.http,
-        admin = %hub.admin,
-        store = %plan.database().display(),
-        sources = plan.sources().len(),
-        destinations = plan.destinations().len(),
-        "the hub runs"
-    );
     signals.next().await;
     tracing::info!(grace = ?plan.grace(), "stopping: nothing new is taken; a second signal ends it at once");
     tokio::select! {
@@ -169,6 +160,11 @@ async fn connect(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Client> {
     let lock = match RunLock::take(database) {
         Ok(lock) => lock,
         Err(LockError::Held { holder, .. }) => {
+            return Client::remote(database, plan.admin(), plan.token()?, holder);
+        }
+        // Somebody else's hub: its operators' interface can be had with the token alone.
+        Err(LockError::Io { error, .. }) if error.kind() == ErrorKind::PermissionDenied => {
+            let holder = "another user".to_owned();
             return Client::remote(database, plan.admin(), plan.token()?, holder);
         }
         Err(error) => return Err(error.into()),

@@ -31,16 +31,39 @@ pub(crate) fn note(text: impl Display) {
 
 /// What went wrong, with everything that led to it, and never a backtrace.
 pub(crate) fn failure(error: &anyhow::Error) {
-    note(format_args!("error: {error:#}"));
+    note(format_args!("error: {}", whole(error)));
+}
+
+/// An error and its causes; many errors say their cause themselves, and once is enough.
+fn whole(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for part in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = part;
+        } else if !text.contains(&part) {
+            text = format!("{text}: {part}");
+        }
+    }
+    text
 }
 
 /// A table with a header line.
 pub(crate) fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = sheet();
+    table.set_header(header);
+    table
+}
+
+/// A table with a frame and no header line.
+pub(crate) fn sheet() -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::UTF8_FULL_CONDENSED)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header);
+        .set_content_arrangement(ContentArrangement::Dynamic);
+    if cfg!(test) {
+        // A snapshot must not depend on how wide somebody's terminal is.
+        table.force_no_tty();
+    }
     table
 }
 
@@ -112,6 +135,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn an_error_says_its_cause_once() {
+        let cause = anyhow::anyhow!("denied");
+        let error = cause.context("cannot lock: denied; may it write?").context("no");
+        assert_eq!(whole(&error), "no: cannot lock: denied; may it write?");
+    }
 
     #[test]
     fn numbers_and_spans_are_easy_to_compare() {

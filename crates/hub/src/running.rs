@@ -40,7 +40,7 @@ pub(crate) struct Running {
     /// Partners' new requests end first, operators' last.
     http_stop: Stop,
     admin_stop: Stop,
-    listeners: [JoinHandle<std::io::Result<()>>; 2],
+    listeners: [JoinHandle<()>; 2],
     address_file: PathBuf,
     _lock: RunLock,
 }
@@ -80,6 +80,15 @@ impl Running {
         let address_file = token::address_file(database);
         token::write_private(&address_file, admin_address.to_string().as_bytes())?;
         stage.health.set(Phase::Running);
+        tracing::info!(
+            hub = plan.hub(),
+            http = %http_address,
+            admin = %admin_address,
+            store = %database.display(),
+            sources = plan.sources().len(),
+            destinations = plan.destinations().len(),
+            "the hub runs"
+        );
         Ok(Self {
             http: http_address,
             admin: admin_address,

@@ -32,9 +32,16 @@ async fn status(State(desk): State<Arc<Desk>>) -> Answer<Status> {
     let here = engine.status();
     let count = |name: &EndpointName| counts.iter().find(|count| count.endpoint == *name);
     let link = |name: &EndpointName| links.iter().find(|link| link.endpoint == *name);
+    // The command line, and sources that are no longer configured, once something was set aside.
+    let set_aside = counts
+        .iter()
+        .filter(|count| count.dead > 0 && count.waiting == 0)
+        .map(|count| &count.endpoint)
+        .filter(|name| !desk.sources.contains(name) && !desk.destinations.contains(name));
     let sources = desk
         .sources
         .iter()
+        .chain(set_aside)
         .map(|source| SourceStatus {
             source: source.clone(),
             paused: link(source).and_then(|link| link.paused.clone()),

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
-use pabal_core::{DeliveryState, MessageSummary};
+use pabal_core::{DeliveryState, EndpointName, MessageSummary};
 
 use crate::{
     api::types::{Content, Reroute, Rerouted, Told},
@@ -124,7 +124,7 @@ fn show(told: &Told) -> Result<()> {
         table.add_row([
             delivery.destination.to_string(),
             out::word(&delivery.state),
-            delivery.attempts.to_string(),
+            tried(told, &delivery.destination).to_string(),
             delivery.round.to_string(),
             out::or_dash(delivery.due.map(second)),
         ]);
@@ -165,6 +165,12 @@ fn show(told: &Told) -> Result<()> {
         ));
     }
     content(told.content.as_ref())
+}
+
+/// How often it was tried in all: a delivery that is settled no longer counts for itself.
+fn tried(told: &Told, destination: &EndpointName) -> usize {
+    let lines = told.story.log.iter().filter(|line| line.destination == *destination);
+    lines.filter(|line| !matches!(line.outcome.as_str(), "discarded" | "replayed")).count()
 }
 
 /// Headers and body, if they were asked for.

@@ -111,7 +111,7 @@ impl Report {
 
     /// For people.
     pub(super) fn table(&self) -> String {
-        let mut table = out::table(["", "", ""]);
+        let mut table = out::sheet();
         for line in self.lines() {
             let mark = if line.right { "✓" } else { "✗ wrong" };
             table.add_row([line.what.to_owned(), line.value, mark.to_owned()]);
@@ -122,8 +122,7 @@ impl Report {
         format!(
             "{table}\n\
              the first agency answered 503 to {} requests, closed {} connections before and {} after \
-             taking a message, and was slow {} times; the agencies saw {} repeats, each with the \
-             same id and bytes\n\
+             taking a message, and was slow {} times; the agencies saw {} repeats\n\
              {} in {}{memory}",
             out::count(faults.busy),
             out::count(faults.lost_before),
