@@ -5,6 +5,7 @@
 //! compiles an expression; what others find wrong with a value is brought to its line by
 //! [`Config::fault_at`].
 
+mod adapter_table;
 mod adapters;
 mod effective;
 mod fault;

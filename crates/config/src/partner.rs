@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bytesize::ByteSize;
-use pabal_core::{BreakerPolicy, EndpointName, OnDead, Order, RetryPolicy, Settings, TypePattern};
+use pabal_core::{BreakerPolicy, EndpointName, OnDead, Order, RetryPolicy, TypePattern};
 use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::{Map, Value};
 
 use crate::{
-    AdapterConfig, AnswerConfig, AnswerFormat, Contact, DestinationConfig, Else, Fault,
-    IdentifyConfig, MissingId, OnInvalid, PartnerConfig, Position, Rate, SourceConfig,
-    known::{self, Table},
+    Contact, DestinationConfig, Fault, IdentifyConfig, MissingId, OnInvalid, PartnerConfig,
+    Position, Rate, SourceConfig, adapter_table,
+    known::Table,
     parse::Parser,
     place::{Layers, lay_over},
 };
@@ -122,20 +122,6 @@ struct IdentifyToml {
     missing: MissingId,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AnswerToml {
-    #[serde(default)]
-    format: AnswerFormat,
-    charset: Option<String>,
-    success: Option<String>,
-    duplicate: Option<String>,
-    retry: Option<String>,
-    dead: Option<String>,
-    #[serde(default, rename = "else")]
-    otherwise: Else,
-}
-
 /// Reads the layers as one partner.
 pub(crate) fn read(
     id: &str,
@@ -241,109 +227,16 @@ fn endpoint(
     }
 }
 
-/// Takes the one adapter table out of an endpoint's table.
-fn adapter(
-    fields: &mut Map<String, Value>,
-    side: Table,
-    position: &Position,
-    parser: &mut Parser<'_>,
-) -> Option<(AdapterConfig, Option<Map<String, Value>>)> {
-    // A table under an unknown key was meant to be an adapter's, unless it is a key's near miss.
-    let mut misspelt = false;
-    fields.retain(|key, value| {
-        let known = side.keys().contains(&key.as_str()) || parser.adapters.contains(key);
-        if known || !value.is_object() {
-            return true;
-        }
-        let elsewhere = known::nearest(key, side.keys()).is_some();
-        let adapters: Vec<&str> = parser.adapters.names().collect();
-        if elsewhere && known::nearest(key, &adapters).is_none() {
-            return true;
-        }
-        let help = match known::nearest(key, &adapters) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("there are: {}", adapters.join(", ")),
-        };
-        let fault = Fault::at_key(&position.child(key), format!("there is no adapter `{key}`"));
-        parser.faults.push(fault.help(help));
-        misspelt = true;
-        false
-    });
-    let names: Vec<String> =
-        fields.keys().filter(|key| parser.adapters.contains(key)).cloned().collect();
-    let mut tables: Vec<_> = names
-        .into_iter()
-        .filter_map(|name| fields.remove(&name).map(|table| (name, table)))
-        .collect();
-    if tables.len() > 1 {
-        let list =
-            tables.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(" and ");
-        let second = position.child(&tables[1].0);
-        let fault = Fault::at_key(&second, format!("two adapter tables, {list}"));
-        parser
-            .faults
-            .push(fault.help(
-                "keep one; another way to the same partner is another destination or source",
-            ));
-        return None;
-    }
-    let Some((name, table)) = tables.pop() else {
-        if !misspelt {
-            let adapters: Vec<_> = parser.adapters.names().collect();
-            let fault = Fault::at_key(position, "no adapter table says how");
-            let kind = known::side(side).unwrap_or_default();
-            parser.faults.push(fault.help(format!(
-                "add [{kind}.{}.NAME] with NAME one of: {}",
-                parser.endpoint,
-                adapters.join(", ")
-            )));
-        }
-        return None;
-    };
-    let position = position.child(&name);
-    let Value::Object(mut table) = table else {
-        parser.faults.push(Fault::at_key(&position, format!("`{name}` is not a table")));
-        return None;
-    };
-    let answer = match (side, table.remove("answer")) {
-        (Table::Destination, Some(Value::Object(answer))) => Some(answer),
-        (Table::Destination, Some(_)) => {
-            let fault = Fault::at_key(&position.child("answer"), "`answer` is not a table");
-            parser.faults.push(fault.help("write answer = { success = \"…\" }"));
-            return None;
-        }
-        (_, Some(_)) => {
-            let fault = Fault::at_key(&position.child("answer"), "unknown key `answer`");
-            parser.faults.push(fault.help("`answer` belongs in a destination's adapter table"));
-            return None;
-        }
-        (_, None) => None,
-    };
-    let own = parser.adapters.keys(&name, side == Table::Destination).to_vec();
-    let mut fine = true;
-    for key in table.keys() {
-        let right = known::misplaced_in_adapter(key, side, &parser.endpoint);
-        if let (false, Some(right)) = (own.contains(key), right) {
-            let fault = Fault::at_key(&position.child(key), format!("unknown key `{key}`"));
-            parser.faults.push(fault.help(right));
-            fine = false;
-        }
-    }
-    let settings = Value::Object(table);
-    fine &= parser.literal_secrets(&settings, &position);
-    fine.then_some((AdapterConfig { name, settings: Settings(settings), position }, answer))
-}
-
 fn destination(
     name: EndpointName,
     mut fields: Map<String, Value>,
     position: Position,
     parser: &mut Parser<'_>,
 ) -> Option<DestinationConfig> {
-    let adapter = adapter(&mut fields, Table::Destination, &position, parser);
+    let adapter = adapter_table::take(&mut fields, Table::Destination, &position, parser);
     let answer = adapter.as_ref().and_then(|(adapter, answer)| {
         let answer = answer.clone()?;
-        Some(self::answer(answer, adapter.position.child("answer"), parser))
+        Some(adapter_table::answer(answer, adapter.position.child("answer"), parser))
     });
     let read: DestinationToml = parser.table(fields, Table::Destination, &position)?;
     let faults_before = parser.faults.iter().count();
@@ -423,24 +316,6 @@ fn check(read: &DestinationToml, position: &Position, parser: &mut Parser<'_>) {
     }
 }
 
-fn answer(
-    fields: Map<String, Value>,
-    position: Position,
-    parser: &mut Parser<'_>,
-) -> Option<AnswerConfig> {
-    let read: AnswerToml = parser.table(fields, Table::Answer, &position)?;
-    Some(AnswerConfig {
-        format: read.format,
-        charset: read.charset,
-        success: position.jq("success", read.success),
-        duplicate: position.jq("duplicate", read.duplicate),
-        retry: position.jq("retry", read.retry),
-        dead: position.jq("dead", read.dead),
-        otherwise: read.otherwise,
-        position,
-    })
-}
-
 fn source(
     name: EndpointName,
     mut fields: Map<String, Value>,
@@ -448,7 +323,7 @@ fn source(
     body_bytes_max: usize,
     parser: &mut Parser<'_>,
 ) -> Option<SourceConfig> {
-    let adapter = adapter(&mut fields, Table::Source, &position, parser);
+    let adapter = adapter_table::take(&mut fields, Table::Source, &position, parser);
     let read: SourceToml = parser.table(fields, Table::Source, &position)?;
     let own_max = read.body_max.map(|size| usize::try_from(size.as_u64()).unwrap_or(usize::MAX));
     if own_max == Some(0) {

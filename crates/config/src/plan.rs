@@ -1,6 +1,6 @@
 //! The plan: everything the configuration says, as plain data with the defaults filled in.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use pabal_core::{
     BreakerPolicy, ConfigError, EndpointName, OnDead, Order, RetryPolicy, Secrets, Settings,
@@ -8,7 +8,7 @@ use pabal_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ConfigSecrets, Fault, HubConfig, Position, Rate};
+use crate::{ConfigSecrets, Fault, HubConfig, Position, Rate, redact};
 
 /// A configuration without a fault of its own.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ pub struct JqText {
 }
 
 /// The one table named after an adapter.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct AdapterConfig {
     /// The adapter's name.
     pub name: String,
@@ -88,6 +88,17 @@ pub struct AdapterConfig {
     pub settings: Settings,
     /// Where the table stands; faults in it are relative to this.
     pub position: Position,
+}
+
+impl fmt::Debug for AdapterConfig {
+    /// Without what may be a secret in the wrong place.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdapterConfig")
+            .field("name", &self.name)
+            .field("settings", &redact::printable(&self.settings.0, false))
+            .field("position", &self.position)
+            .finish()
+    }
 }
 
 /// One way out: a subscription of an agency.

@@ -119,12 +119,7 @@ impl JqAnswerRule {
         if !faults.is_empty() {
             return Err(faults);
         }
-        Ok(Self {
-            format: texts.format,
-            charset: texts.charset,
-            cases,
-            otherwise: texts.otherwise,
-        })
+        Ok(Self { format: texts.format, charset: texts.charset, cases, otherwise: texts.otherwise })
     }
 
     fn body(&self, bytes: &[u8]) -> Json {
@@ -144,22 +139,14 @@ impl JqAnswerRule {
             Ok(text) => text.into_owned(),
             Err(_) => String::from_utf8_lossy(&answer.body).into_owned(),
         };
-        [status.unwrap_or_default(), body]
-            .join(" ")
-            .trim()
-            .to_owned()
+        [status.unwrap_or_default(), body].join(" ").trim().to_owned()
     }
 }
 
 impl AnswerRule for JqAnswerRule {
     fn judge(&self, answer: &Answer) -> Option<Judgement> {
         let input = Json::object([
-            (
-                "status",
-                answer
-                    .status
-                    .map_or(Json::NULL, |status| Json::integer(status.into())),
-            ),
+            ("status", answer.status.map_or(Json::NULL, |status| Json::integer(status.into()))),
             ("headers", envelope::headers(&answer.headers)),
             ("body", self.body(&answer.body)),
         ]);
@@ -231,10 +218,7 @@ mod tests {
         assert_eq!(judge(200, r#"{"code":"E409"}"#), Judgement::Duplicate);
         let retry = Cause::with("answer rule: retry", "503 x");
         assert_eq!(judge(503, "x"), Judgement::Retry(retry));
-        assert_eq!(
-            judge(400, ""),
-            Judgement::Dead(Cause::with("answer rule: dead", "400"))
-        );
+        assert_eq!(judge(400, ""), Judgement::Dead(Cause::with("answer rule: dead", "400")));
         let neither = Cause::with("answer rule: not a success", r#"200 {"code":"E1"}"#);
         assert_eq!(judge(200, r#"{"code":"E1"}"#), Judgement::Retry(neither));
     }
@@ -250,11 +234,7 @@ mod tests {
             for body in [r#"{"code":"1"}"#, "<html>", "", "[[["] {
                 let judged = rule.judge(&answer(200, body));
                 let expected = matches!(judged, Some(Judgement::Dead(_)));
-                assert_eq!(
-                    (expected, judged.is_some()),
-                    (dead, true),
-                    "{body}: {judged:?}"
-                );
+                assert_eq!((expected, judged.is_some()), (dead, true), "{body}: {judged:?}");
             }
         }
     }
@@ -269,15 +249,9 @@ mod tests {
         };
         let rule = rule(texts);
         let encoded = |text: &str| Charset::EUC_KR.encode(text).unwrap().into_owned();
-        assert_eq!(
-            rule.judge(&answer(200, encoded("정상 처리"))),
-            Some(Judgement::Success)
-        );
+        assert_eq!(rule.judge(&answer(200, encoded("정상 처리"))), Some(Judgement::Success));
         let cause = Cause::with("answer rule: not a success", "200 오류");
-        assert_eq!(
-            rule.judge(&answer(200, encoded("오류"))),
-            Some(Judgement::Retry(cause))
-        );
+        assert_eq!(rule.judge(&answer(200, encoded("오류"))), Some(Judgement::Retry(cause)));
         // A body that is not of the charset is null, and a predicate that fails on it never means
         // success.
         let failed = rule.judge(&answer(200, &b"\xff\xff"[..]));
@@ -288,10 +262,7 @@ mod tests {
 
     #[test]
     fn a_long_answer_is_cut_at_a_character() {
-        let rule = rule(AnswerTexts {
-            success: some("false"),
-            ..AnswerTexts::default()
-        });
+        let rule = rule(AnswerTexts { success: some("false"), ..AnswerTexts::default() });
         for shift in 0..4 {
             let body = "x".repeat(shift) + &"가".repeat(2000);
             let Some(Judgement::Retry(cause)) = rule.judge(&answer(500, body)) else {
@@ -308,16 +279,9 @@ mod tests {
 
     #[test]
     fn predicates_that_are_wrong_are_all_named() {
-        let texts = AnswerTexts {
-            success: some("("),
-            dead: some("$x"),
-            ..AnswerTexts::default()
-        };
-        let names: Vec<_> = JqAnswerRule::compile(&texts)
-            .unwrap_err()
-            .into_iter()
-            .map(|(n, _)| n)
-            .collect();
+        let texts = AnswerTexts { success: some("("), dead: some("$x"), ..AnswerTexts::default() };
+        let names: Vec<_> =
+            JqAnswerRule::compile(&texts).unwrap_err().into_iter().map(|(n, _)| n).collect();
         assert_eq!(names, ["success", "dead"]);
     }
 }

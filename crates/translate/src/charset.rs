@@ -36,14 +36,7 @@ pub enum CharsetError {
 }
 
 /// Names for EUC-KR that the WHATWG list does not have.
-const CODE_PAGE_949: [&str; 6] = [
-    "cp949",
-    "ms949",
-    "uhc",
-    "x-windows-949",
-    "949",
-    "windows949",
-];
+const CODE_PAGE_949: [&str; 6] = ["cp949", "ms949", "uhc", "x-windows-949", "949", "windows949"];
 
 impl Charset {
     /// UTF-8.
@@ -83,10 +76,7 @@ impl Charset {
             _ => 0,
         };
         let bytes = &bytes[skipped..];
-        match self
-            .0
-            .decode_without_bom_handling_and_without_replacement(bytes)
-        {
+        match self.0.decode_without_bom_handling_and_without_replacement(bytes) {
             Some(text) => Ok(text),
             None => Err(CharsetError::Undecodable {
                 charset: self.name(),
@@ -98,9 +88,8 @@ impl Charset {
     /// Where the first malformed sequence starts.
     fn first_bad(self, bytes: &[u8]) -> usize {
         let mut decoder = self.0.new_decoder_without_bom_handling();
-        let room = decoder
-            .max_utf8_buffer_length_without_replacement(bytes.len())
-            .unwrap_or(bytes.len());
+        let room =
+            decoder.max_utf8_buffer_length_without_replacement(bytes.len()).unwrap_or(bytes.len());
         let mut text = String::with_capacity(room);
         match decoder.decode_to_string_without_replacement(bytes, &mut text, true) {
             // The malformed bytes end `after` before what was read.
@@ -162,19 +151,13 @@ mod tests {
         }
         assert_eq!(Charset::for_label("utf8"), Ok(Charset::UTF_8));
         let error = Charset::for_label("klingon").unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "no charset is called `klingon`; common ones are utf-8, euc-kr, cp949"
-        );
+        assert_eq!(error, "no charset is called `klingon`; common ones are utf-8, euc-kr, cp949");
     }
 
     #[test]
     fn syllables_beyond_the_old_table_are_two_bytes_both_ways() {
         for (text, bytes) in [
-            (
-                "똠방각하",
-                &[0x8c, 0x63, 0xb9, 0xe6, 0xb0, 0xa2, 0xc7, 0xcf][..],
-            ),
+            ("똠방각하", &[0x8c, 0x63, 0xb9, 0xe6, 0xb0, 0xa2, 0xc7, 0xcf][..]),
             ("힣", &[0xc6, 0x52]),
             ("서울 A1", &[0xbc, 0xad, 0xbf, 0xef, 0x20, 0x41, 0x31]),
         ] {
@@ -196,24 +179,14 @@ mod tests {
         ] {
             let error = charset.decode(bytes).unwrap_err();
             let name = charset.name();
-            assert_eq!(
-                error,
-                CharsetError::Undecodable {
-                    charset: name,
-                    offset
-                },
-                "{bytes:x?}"
-            );
+            assert_eq!(error, CharsetError::Undecodable { charset: name, offset }, "{bytes:x?}");
         }
     }
 
     #[test]
     fn what_cannot_be_written_names_the_character() {
         let error = Charset::EUC_KR.encode("가나😀다").unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "EUC-KR has no character for '😀' (U+1F600, at character 2)"
-        );
+        assert_eq!(error, "EUC-KR has no character for '😀' (U+1F600, at character 2)");
         assert!(Charset::for_label("utf-16le").unwrap().encode("a").is_err());
     }
 

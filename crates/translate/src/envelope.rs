@@ -15,10 +15,7 @@ pub(crate) struct Parsed {
 
 impl Parsed {
     pub(crate) fn of(message: &Message) -> Self {
-        Self {
-            body: body(message),
-            envelope: envelope(message),
-        }
+        Self { body: body(message), envelope: envelope(message) }
     }
 }
 
@@ -77,9 +74,5 @@ pub(crate) fn headers(headers: &Headers) -> Json {
             fields.push((name, Json::text(value)));
         }
     }
-    Json::object(
-        fields
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.clone())),
-    )
+    Json::object(fields.iter().map(|(name, value)| (name.as_str(), value.clone())))
 }

@@ -54,9 +54,7 @@ impl Identify {
     pub fn compile(texts: &IdentifyTexts) -> Result<Self, Vec<(&'static str, JqError)>> {
         let mut faults = Vec::new();
         let mut compile = |field: &'static str, text: &Option<String>| {
-            let compiled = text
-                .as_deref()
-                .map(|text| Jq::compile(text, &["message"]))?;
+            let compiled = text.as_deref().map(|text| Jq::compile(text, &["message"]))?;
             compiled.map_err(|error| faults.push((field, error))).ok()
         };
         let identify = Self {
@@ -67,11 +65,7 @@ impl Identify {
             correlation: compile("correlation", &texts.correlation),
             missing: texts.missing,
         };
-        if faults.is_empty() {
-            Ok(identify)
-        } else {
-            Err(faults)
-        }
+        if faults.is_empty() { Ok(identify) } else { Err(faults) }
     }
 
     fn fill(&self, message: &mut Message) -> Result<(), SendError> {
@@ -83,10 +77,7 @@ impl Identify {
         let body = parsed
             .body
             .map_err(|e| SendError::permanent(Reason::Unreadable, cause("the body", e)))?;
-        let fields = Fields {
-            body,
-            envelope: parsed.envelope,
-        };
+        let fields = Fields { body, envelope: parsed.envelope };
         if let Some(id) = fields.text("id", self.id.as_ref())? {
             message.origin.id = Some(id);
         }
@@ -108,13 +99,8 @@ impl Identify {
 
 impl Reader for Identify {
     fn read(&self, message: &mut Message) -> Result<(), SendError> {
-        let expressions = [
-            &self.id,
-            &self.message_type,
-            &self.key,
-            &self.version,
-            &self.correlation,
-        ];
+        let expressions =
+            [&self.id, &self.message_type, &self.key, &self.version, &self.correlation];
         // Without an expression nothing depends on the body, and it may be anything.
         if expressions.iter().any(|expression| expression.is_some()) {
             self.fill(message)?;
@@ -158,10 +144,9 @@ impl Fields {
         match (outputs.next(), outputs.next()) {
             (None, _) => Ok(None),
             (Some(one), None) => Ok(Some(one).filter(|one| !one.is_null())),
-            (Some(_), Some(_)) => Err(invalid(
-                field,
-                format!("yielded {} values, not one", outputs.len() + 2),
-            )),
+            (Some(_), Some(_)) => {
+                Err(invalid(field, format!("yielded {} values, not one", outputs.len() + 2)))
+            }
         }
     }
 
@@ -171,10 +156,7 @@ impl Fields {
         };
         match value.as_plain_text() {
             Some(text) => Ok(Some(text).filter(|text| !text.is_empty())),
-            None => Err(invalid(
-                field,
-                format!("is {}, not a string or a number", value.kind()),
-            )),
+            None => Err(invalid(field, format!("is {}, not a string or a number", value.kind()))),
         }
     }
 
@@ -242,9 +224,7 @@ mod tests {
 
     fn read(pairs: &[(&str, &str)], body: &str) -> Result<Message, SendError> {
         let mut message = message(body);
-        Identify::compile(&texts(pairs))
-            .unwrap()
-            .read(&mut message)?;
+        Identify::compile(&texts(pairs)).unwrap().read(&mut message)?;
         Ok(message)
     }
 
@@ -260,10 +240,7 @@ mod tests {
         let body =
             r#"{"msgId":12345678901234567890123,"no":0.10,"seq":"007","head":{"ref":"R-1"}}"#;
         let message = read(&all, body).unwrap();
-        assert_eq!(
-            message.origin.id.as_deref(),
-            Some("12345678901234567890123")
-        );
+        assert_eq!(message.origin.id.as_deref(), Some("12345678901234567890123"));
         assert_eq!(message.message_type, "decision.made");
         assert_eq!(message.key.as_deref(), Some("0.10"));
         assert_eq!(message.version, Some(7));
@@ -287,25 +264,14 @@ mod tests {
         let none = "the message has none, neither in its body nor beside it";
         assert_eq!(error, format!("refused (invalid): identify.id: {none}"));
         let mut texts = IdentifyTexts::default();
-        assert!(
-            Identify::compile(&texts)
-                .unwrap()
-                .read(&mut message("{}"))
-                .is_err()
-        );
+        assert!(Identify::compile(&texts).unwrap().read(&mut message("{}")).is_err());
         for (missing, id) in [
             (MissingId::None, None),
-            (
-                MissingId::Content,
-                Some(format!("sha256:{}", Fingerprint::of(b"not json"))),
-            ),
+            (MissingId::Content, Some(format!("sha256:{}", Fingerprint::of(b"not json")))),
         ] {
             texts.missing = missing;
             let mut message = message("not json");
-            Identify::compile(&texts)
-                .unwrap()
-                .read(&mut message)
-                .unwrap();
+            Identify::compile(&texts).unwrap().read(&mut message).unwrap();
             assert_eq!(message.origin.id, id);
         }
     }
@@ -351,11 +317,7 @@ mod tests {
     #[test]
     fn all_expressions_that_are_wrong_are_reported_with_their_names() {
         let faults = Identify::compile(&texts(&[("id", ".["), ("key", "now"), ("type", ".t")]));
-        let fields: Vec<_> = faults
-            .unwrap_err()
-            .into_iter()
-            .map(|(field, _)| field)
-            .collect();
+        let fields: Vec<_> = faults.unwrap_err().into_iter().map(|(field, _)| field).collect();
         assert_eq!(fields, ["id", "key"]);
     }
 }

@@ -8,6 +8,9 @@ use jaq_json::{Num, Val};
 /// How deep JSON may nest. The parser behind it recurses, and an overflow would end the process.
 pub const DEPTH_MAX: usize = 128;
 
+/// How many digits a number may have: what reads them takes quadratic time.
+const DIGITS_MAX: usize = 1000;
+
 /// A JSON value. Cloning it is cheap.
 #[derive(Debug, Clone, Default)]
 pub struct Json(pub(crate) Val);
@@ -36,11 +39,9 @@ impl Json {
         // checks less, and recurses without a limit.
         std::str::from_utf8(bytes)
             .map_err(|e| JsonError::new(format_args!("not UTF-8 at byte {}", e.valid_up_to())))?;
-        check_depth(bytes)?;
+        check_size(bytes)?;
         serde_json::from_slice::<serde::de::IgnoredAny>(bytes).map_err(JsonError::new)?;
-        jaq_json::read::parse_single(bytes)
-            .map(Self)
-            .map_err(JsonError::new)
+        jaq_json::read::parse_single(bytes).map(Self).map_err(JsonError::new)
     }
 
     /// A string.
@@ -57,11 +58,7 @@ impl Json {
     /// An object.
     pub(crate) fn object<'a>(fields: impl IntoIterator<Item = (&'a str, Self)>) -> Self {
         let fields = fields.into_iter();
-        Self(Val::obj(
-            fields
-                .map(|(name, value)| (Self::text(name).0, value.0))
-                .collect(),
-        ))
+        Self(Val::obj(fields.map(|(name, value)| (Self::text(name).0, value.0)).collect()))
     }
 
     /// The boolean, if it is one.
@@ -136,9 +133,7 @@ fn number_text(number: &Num) -> Option<String> {
 
 fn write(value: &Val, out: &mut Vec<u8>, depth: usize, bytes_max: usize) -> Result<(), JsonError> {
     if out.len() > bytes_max {
-        return Err(JsonError::new(format_args!(
-            "longer than {bytes_max} bytes"
-        )));
+        return Err(JsonError::new(format_args!("longer than {bytes_max} bytes")));
     }
     let deeper = || {
         depth
@@ -183,9 +178,7 @@ fn write(value: &Val, out: &mut Vec<u8>, depth: usize, bytes_max: usize) -> Resu
         }
     }
     if out.len() > bytes_max {
-        return Err(JsonError::new(format_args!(
-            "longer than {bytes_max} bytes"
-        )));
+        return Err(JsonError::new(format_args!("longer than {bytes_max} bytes")));
     }
     Ok(())
 }
@@ -220,10 +213,17 @@ fn write_text(text: &[u8], out: &mut Vec<u8>) -> Result<(), JsonError> {
     serde_json::to_writer(out, text).map_err(JsonError::new)
 }
 
-/// Refuses what nests too deep, before anything recurses over it.
-pub(crate) fn check_depth(bytes: &[u8]) -> Result<(), JsonError> {
-    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+/// Refuses what nests too deep or has too long a number, before anything recurses over it or reads
+/// its digits.
+fn check_size(bytes: &[u8]) -> Result<(), JsonError> {
+    let (mut depth, mut digits, mut quoted, mut escaped) = (0_usize, 0_usize, false, false);
     for (offset, byte) in bytes.iter().enumerate() {
+        digits = if byte.is_ascii_digit() && !quoted { digits + 1 } else { 0 };
+        if digits > DIGITS_MAX {
+            return Err(JsonError::new(format_args!(
+                "a number of more than {DIGITS_MAX} digits at byte {offset}"
+            )));
+        }
         match byte {
             _ if escaped => escaped = false,
             b'\\' if quoted => escaped = true,
@@ -249,10 +249,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn round(text: &str) -> String {
-        let bytes = Json::parse(text.as_bytes())
-            .unwrap()
-            .to_bytes(10_000)
-            .unwrap();
+        let bytes = Json::parse(text.as_bytes()).unwrap().to_bytes(10_000).unwrap();
         String::from_utf8(bytes).unwrap()
     }
 
@@ -271,10 +268,7 @@ mod tests {
     #[test]
     fn what_is_not_json_says_where() {
         for (text, error) in [
-            (
-                &b"{\"a\":1,}"[..],
-                "key must be a string at line 1 column 8",
-            ),
+            (&b"{\"a\":1,}"[..], "key must be a string at line 1 column 8"),
             (b"{\"a\":NaN}", "expected value at line 1 column 6"),
             (b"# x\n1", "expected value at line 1 column 1"),
             (b"1 2", "trailing characters at line 1 column 3"),
@@ -291,11 +285,19 @@ mod tests {
     fn deep_nesting_is_refused_and_ends_nothing() {
         let deep = |n: usize| "[".repeat(n) + &"]".repeat(n);
         assert_eq!(round(&deep(DEPTH_MAX)), deep(DEPTH_MAX));
-        let error = Json::parse(deep(200_000).as_bytes())
-            .unwrap_err()
-            .to_string();
+        let error = Json::parse(deep(200_000).as_bytes()).unwrap_err().to_string();
         assert_eq!(error, "nests deeper than 128 at byte 128");
         assert!(Json::parse(br#"["\"[[[", "]"]"#).is_ok());
+    }
+
+    #[test]
+    fn a_number_that_would_take_minutes_to_read_is_refused() {
+        let number = |digits: usize| "7".repeat(digits);
+        assert_eq!(round(&number(DIGITS_MAX)), number(DIGITS_MAX));
+        let error = Json::parse(number(5_000_000).as_bytes()).unwrap_err().to_string();
+        assert_eq!(error, "a number of more than 1000 digits at byte 1000");
+        let text = format!("\"{}\"", number(5_000));
+        assert_eq!(round(&text), text);
     }
 
     proptest! {

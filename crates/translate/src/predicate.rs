@@ -21,18 +21,15 @@ impl JqPredicate {
 
 impl Predicate for JqPredicate {
     fn test(&self, view: &View<'_>) -> Result<bool, String> {
-        let parsed = view
-            .parsed(Parsed::of)
-            .ok_or("another kind of rule has parsed this message")?;
+        let parsed =
+            view.parsed(Parsed::of).ok_or("another kind of rule has parsed this message")?;
         let body = parsed.body.as_ref().map_err(Clone::clone)?;
-        let outputs = self
-            .0
-            .run(body, std::slice::from_ref(&parsed.envelope))
-            .map_err(|e| e.to_string())?;
+        let outputs =
+            self.0.run(body, std::slice::from_ref(&parsed.envelope)).map_err(|e| e.to_string())?;
         match outputs.as_slice() {
-            [one] => one
-                .as_bool()
-                .ok_or_else(|| format!("yielded {}, not true or false", one.excerpt())),
+            [one] => {
+                one.as_bool().ok_or_else(|| format!("yielded {}, not true or false", one.excerpt()))
+            }
             [] => Err("yielded nothing, not true or false".to_owned()),
             [first, second, ..] => Err(format!(
                 "yielded {} values, the first {} and {}, not one true or false",
@@ -61,9 +58,7 @@ mod tests {
 
     fn test(text: &str, content_type: &str, body: &str) -> Result<bool, String> {
         let message = message(content_type, body);
-        JqPredicate::compile(text)
-            .unwrap()
-            .test(&View::new(&message))
+        JqPredicate::compile(text).unwrap().test(&View::new(&message))
     }
 
     #[test]
@@ -73,10 +68,7 @@ mod tests {
             (r#".region == "12""#, false),
             (r#"$message.type | startswith("decision.")"#, true),
             (r#"$message.source == "welfare/decisions""#, true),
-            (
-                r#"$message.origin == {source: "/welfare/decisions", id: null}"#,
-                true,
-            ),
+            (r#"$message.origin == {source: "/welfare/decisions", id: null}"#, true),
             (r#"$message.headers["x-region"] == "11""#, true),
             (
                 r#"$message | [.key, .version, .schema, .destination] == ["k-1", 7, null, null]"#,
@@ -86,11 +78,8 @@ mod tests {
             (".n == 9007199254740992", false),
         ] {
             let body = r#"{"region":"11","n":9007199254740993}"#;
-            for content_type in [
-                "application/json",
-                "Application/JSON; charset=utf-8",
-                "a/b+json",
-            ] {
+            for content_type in ["application/json", "Application/JSON; charset=utf-8", "a/b+json"]
+            {
                 assert_eq!(test(text, content_type, body), Ok(expected), "{text}");
             }
         }
@@ -100,11 +89,7 @@ mod tests {
     #[test]
     fn anything_but_one_boolean_is_an_error_that_says_what_came() {
         for (text, body, error) in [
-            (
-                ".region",
-                r#"{"region":"11"}"#,
-                r#"yielded "11", not true or false"#,
-            ),
+            (".region", r#"{"region":"11"}"#, r#"yielded "11", not true or false"#),
             (".region", "{}", "yielded null, not true or false"),
             ("empty", "{}", "yielded nothing, not true or false"),
             (
@@ -113,17 +98,9 @@ mod tests {
                 "yielded 3 values, the first true and false, not one true or false",
             ),
             (".a.b", r#"{"a":1}"#, r#"cannot index 1 with "b""#),
-            (
-                "true",
-                "{",
-                "the body is not JSON: EOF while parsing an object at line 1 column 1",
-            ),
+            ("true", "{", "the body is not JSON: EOF while parsing an object at line 1 column 1"),
         ] {
-            assert_eq!(
-                test(text, "application/json", body),
-                Err(error.to_owned()),
-                "{text}"
-            );
+            assert_eq!(test(text, "application/json", body), Err(error.to_owned()), "{text}");
         }
     }
 
@@ -132,12 +109,7 @@ mod tests {
         let message = message("application/json", "{\"a\":1}");
         let view = View::new(&message);
         let first: *const Parsed = view.parsed(Parsed::of).unwrap();
-        assert!(
-            JqPredicate::compile(".a == 1")
-                .unwrap()
-                .test(&view)
-                .unwrap()
-        );
+        assert!(JqPredicate::compile(".a == 1").unwrap().test(&view).unwrap());
         let again: *const Parsed = view.parsed(|_| unreachable!("parsed twice")).unwrap();
         assert_eq!(first, again);
     }

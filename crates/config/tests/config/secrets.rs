@@ -43,6 +43,7 @@ fn a_secret_is_in_no_output() {
     let file = config.secrets.get("bearer", &SecretReference::File("secret".into())).unwrap();
     assert_eq!((env.expose(), file.expose()), (WORD, WORD));
     never_in(&format!("{env:?} {file:?} {:?} {:#?}", config.secrets, config.hub));
+    never_in(&format!("{config:?}"));
     never_in(&config.effective_toml());
     never_in(&config.effective().to_string());
     assert!(config.effective_toml().contains("env = \"WORD\""));

@@ -10,7 +10,7 @@ use jaq_core::{
     path::Part,
 };
 
-use super::{JqError, JqErrorKind};
+use super::{JqError, JqErrorKind, bounded};
 
 /// The longest expression, in bytes.
 pub(super) const TEXT_BYTES_MAX: usize = 64 * 1024;
@@ -19,8 +19,8 @@ const NESTING_MAX: usize = 200;
 /// How many tokens an expression may have: the parser recurses over them.
 const TOKENS_MAX: usize = 10_000;
 
-/// Checks the text by itself, before its names are looked up.
-pub(super) fn check(text: &str) -> Result<(), JqError> {
+/// Checks the text by itself, before its names are looked up; says whether it is plainly bounded.
+pub(super) fn check(text: &str) -> Result<bool, JqError> {
     check_brackets(text)?;
     let tokens = Lexer::new(text).lex().map_err(|e| lex_error(text, &e))?;
     if tokens.iter().map(count).sum::<usize>() > TOKENS_MAX {
@@ -38,11 +38,8 @@ pub(super) fn check(text: &str) -> Result<(), JqError> {
             None => JqError::new(JqErrorKind::Syntax, "not jq"),
         }
     })?;
-    Walk {
-        text,
-        open: Vec::new(),
-    }
-    .term(&term, 0)
+    Walk { text, open: Vec::new() }.term(&term, 0)?;
+    Ok(bounded::is_bounded(&term))
 }
 
 /// The lexer recurses into brackets. Those in strings and comments count too, which only makes the
@@ -89,10 +86,7 @@ fn check_prefixes(tokens: &[Token<&str>]) -> Result<(), JqError> {
 }
 
 fn too_deep() -> JqError {
-    JqError::new(
-        JqErrorKind::TooComplex,
-        format!("nests deeper than {NESTING_MAX}"),
-    )
+    JqError::new(JqErrorKind::TooComplex, format!("nests deeper than {NESTING_MAX}"))
 }
 
 fn count(token: &Token<&str>) -> usize {
@@ -116,20 +110,15 @@ pub(super) fn load_error<P>(text: &str, errors: &load::Errors<&str, P>) -> JqErr
             Some((expected, found)) => parse_error(text, expected.as_str(), found),
             None => JqError::new(JqErrorKind::Syntax, "not jq"),
         },
-        _ => JqError::new(
-            JqErrorKind::Syntax,
-            "modules cannot be imported or included",
-        ),
+        _ => JqError::new(JqErrorKind::Syntax, "modules cannot be imported or included"),
     }
 }
 
 fn lex_error(text: &str, errors: &[load::lex::Error<&str>]) -> JqError {
     match errors.first() {
         Some((expected, rest)) => {
-            let found = rest
-                .chars()
-                .next()
-                .map_or_else(|| "the end".to_owned(), |c| format!("`{c}`"));
+            let found =
+                rest.chars().next().map_or_else(|| "the end".to_owned(), |c| format!("`{c}`"));
             let message = format!("expected {}, found {found}", expected.as_str());
             JqError::new(JqErrorKind::Syntax, message).at(text, rest)
         }
@@ -139,30 +128,20 @@ fn lex_error(text: &str, errors: &[load::lex::Error<&str>]) -> JqError {
 
 fn parse_error(text: &str, expected: &str, found: &str) -> JqError {
     if matches!(text.split_whitespace().next(), Some("import" | "include")) {
-        return JqError::new(
-            JqErrorKind::Syntax,
-            "modules cannot be imported or included",
-        )
-        .at(text, text.trim_start());
+        return JqError::new(JqErrorKind::Syntax, "modules cannot be imported or included")
+            .at(text, text.trim_start());
     }
     let expected = match expected {
         "term" => "an expression",
         "nothing" => "the end",
         other => other,
     };
-    let shown = found.chars().next().map_or_else(
-        || "the end".to_owned(),
-        |_| format!("`{}`", pabal_core::shorten(found, 30)),
-    );
-    let error = JqError::new(
-        JqErrorKind::Syntax,
-        format!("expected {expected}, found {shown}"),
-    );
-    if found.is_empty() {
-        error.at(text, &text[text.len()..])
-    } else {
-        error.at(text, found)
-    }
+    let shown = found
+        .chars()
+        .next()
+        .map_or_else(|| "the end".to_owned(), |_| format!("`{}`", pabal_core::shorten(found, 30)));
+    let error = JqError::new(JqErrorKind::Syntax, format!("expected {expected}, found {shown}"));
+    if found.is_empty() { error.at(text, &text[text.len()..]) } else { error.at(text, found) }
 }
 
 /// A walk over an expression that knows which definitions it is inside of.
@@ -231,10 +210,9 @@ impl<'t> Walk<'t> {
                 self.term(start, depth)?;
                 path.0.iter().try_for_each(|(part, _)| match part {
                     Part::Index(term) => self.term(term, depth),
-                    Part::Range(from, to) => from
-                        .iter()
-                        .chain(to)
-                        .try_for_each(|term| self.term(term, depth)),
+                    Part::Range(from, to) => {
+                        from.iter().chain(to).try_for_each(|term| self.term(term, depth))
+                    }
                 })
             }
         }
@@ -246,9 +224,7 @@ impl<'t> Walk<'t> {
         }
         match pattern {
             Pattern::Var(_) => Ok(()),
-            Pattern::Arr(items) => items
-                .iter()
-                .try_for_each(|item| self.pattern(item, depth + 1)),
+            Pattern::Arr(items) => items.iter().try_for_each(|item| self.pattern(item, depth + 1)),
             Pattern::Obj(fields) => fields.iter().try_for_each(|(key, value)| {
                 self.term(key, depth)?;
                 self.pattern(value, depth + 1)
@@ -272,11 +248,7 @@ impl<'t> Walk<'t> {
     }
 
     fn call(&self, name: &'t str, arity: usize) -> Result<(), JqError> {
-        let nearest = self
-            .open
-            .iter()
-            .rev()
-            .find(|(n, a, _)| *n == name && *a == arity);
+        let nearest = self.open.iter().rev().find(|(n, a, _)| *n == name && *a == arity);
         match nearest {
             Some((.., true)) => Err(JqError::new(
                 JqErrorKind::Recursive,

@@ -34,11 +34,11 @@ pub enum JqErrorKind {
 
 impl JqError {
     pub(crate) fn new(kind: JqErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            position: None,
-        }
+        Self { kind, message: message.into(), position: None }
+    }
+
+    pub(super) fn panic() -> Self {
+        Self::new(JqErrorKind::Failed, "it made the evaluator panic")
     }
 
     /// At the place where `part`, a piece of `text`, starts.
@@ -46,10 +46,8 @@ impl JqError {
         let start = (part.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
         if let Some(before) = text.get(..start) {
             let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-            self.position = Some((
-                before.matches('\n').count() + 1,
-                before[line_start..].chars().count() + 1,
-            ));
+            self.position =
+                Some((before.matches('\n').count() + 1, before[line_start..].chars().count() + 1));
         }
         self
     }

@@ -145,10 +145,7 @@ impl Evaluators {
         };
         match heard.recv_timeout(self.budget.time) {
             Ok(Progress::Done(done)) => Ok(done),
-            Ok(Progress::Started(_)) | Err(RecvTimeoutError::Disconnected) => Err(JqError::new(
-                JqErrorKind::Failed,
-                "it made the evaluator panic",
-            )),
+            Ok(Progress::Started(_)) | Err(RecvTimeoutError::Disconnected) => Err(JqError::panic()),
             Err(RecvTimeoutError::Timeout) => {
                 cancelled.store(true, Ordering::Relaxed);
                 self.abandon(number);

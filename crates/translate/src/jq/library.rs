@@ -49,11 +49,7 @@ pub(super) struct Steps<'a> {
 
 impl<'a> Steps<'a> {
     pub(super) fn new(steps_max: u32, cancelled: &'a AtomicBool) -> Self {
-        Self {
-            left: Cell::new(steps_max),
-            steps_max,
-            cancelled,
-        }
+        Self { left: Cell::new(steps_max), steps_max, cancelled }
     }
 
     fn take(&self) -> Result<Val, Error<Val>> {
@@ -98,13 +94,8 @@ const REMOVED: [&str; 14] = [
 ];
 
 /// Loops of jq's library that are written again below.
-const REPLACED: [(&str, usize); 5] = [
-    ("repeat", 1),
-    ("recurse", 1),
-    ("while", 2),
-    ("until", 2),
-    ("tonumber", 0),
-];
+const REPLACED: [(&str, usize); 5] =
+    [("repeat", 1), ("recurse", 1), ("while", 2), ("until", 2), ("tonumber", 0)];
 
 /// The loops, each with a step that is counted. `step_` yields one value and never changes a path.
 const LOOPS: &str = "
@@ -115,7 +106,8 @@ def until(cond; update): def rec: if cond then . else step_ as $step | update | 
 def range($from; $to; $by): range_($from; $to; $by) | (step_ as $step | .);
 ";
 
-pub(super) fn compile(text: &str, vars: &[&str]) -> Result<Filter, JqError> {
+/// The compiled expression, and whether it is plainly bounded.
+pub(super) fn compile(text: &str, vars: &[&str]) -> Result<(Filter, bool), JqError> {
     if text.len() > check::TEXT_BYTES_MAX {
         return Err(JqError::new(
             JqErrorKind::TooComplex,
@@ -132,21 +124,17 @@ pub(super) fn compile(text: &str, vars: &[&str]) -> Result<Filter, JqError> {
     });
     match compiled {
         Ok(Ok(result)) => result,
-        Ok(Err(_)) => Err(JqError::new(
-            JqErrorKind::Syntax,
-            "the compiler cannot handle it",
-        )),
-        Err(error) => Err(JqError::new(
-            JqErrorKind::Busy,
-            format!("no thread to compile it on: {error}"),
-        )),
+        Ok(Err(_)) => Err(JqError::new(JqErrorKind::Syntax, "the compiler cannot handle it")),
+        Err(error) => {
+            Err(JqError::new(JqErrorKind::Busy, format!("no thread to compile it on: {error}")))
+        }
     }
 }
 
 const COMPILE_STACK_BYTES: usize = 64 * 1024 * 1024;
 
-fn compile_here(text: &str, vars: &[&str]) -> Result<Filter, JqError> {
-    check::check(text)?;
+fn compile_here(text: &str, vars: &[&str]) -> Result<(Filter, bool), JqError> {
+    let bounded = check::check(text)?;
     let removed = |name: &str| REMOVED.contains(&name);
     let replaced = |name: &str, arity: usize| REPLACED.contains(&(name, arity));
     let loops = load::parse(LOOPS, |p| p.defs()).unwrap_or_default();
@@ -166,16 +154,10 @@ fn compile_here(text: &str, vars: &[&str]) -> Result<Filter, JqError> {
         .chain(own());
     let arena = Arena::default();
     let modules = Loader::new(definitions)
-        .load(
-            &arena,
-            File {
-                path: (),
-                code: text,
-            },
-        )
+        .load(&arena, File { path: (), code: text })
         .map_err(|errors| check::load_error(text, &errors))?;
     let names: Vec<String> = vars.iter().map(|name| format!("${name}")).collect();
-    Compiler::default()
+    let filter = Compiler::default()
         .with_funs(functions)
         .with_global_vars(names.iter().map(String::as_str))
         .compile(modules)
@@ -185,7 +167,8 @@ fn compile_here(text: &str, vars: &[&str]) -> Result<Filter, JqError> {
                 Some((name, undefined)) => unknown(text, name, undefined),
                 None => JqError::new(JqErrorKind::Syntax, "cannot be compiled"),
             }
-        })
+        })?;
+    Ok((filter, bounded))
 }
 
 fn unknown(text: &str, name: &str, undefined: &jaq_core::compile::Undefined) -> JqError {
@@ -223,19 +206,13 @@ fn own() -> [Function; 3] {
                 }))
             }),
         ),
-        (
-            "tonumber",
-            v(0),
-            Native::new(|cv| box_once(to_number(cv.1).map_err(Into::into))),
-        ),
+        ("tonumber", v(0), Native::new(|cv| box_once(to_number(cv.1).map_err(Into::into)))),
     ]
 }
 
 fn as_text(value: &Val) -> Result<String, Error<Val>> {
     match value {
-        Val::TStr(bytes) => std::str::from_utf8(bytes)
-            .map(str::to_owned)
-            .map_err(Error::str),
+        Val::TStr(bytes) => std::str::from_utf8(bytes).map(str::to_owned).map_err(Error::str),
         _ => Err(Error::typ(value.clone(), "string")),
     }
 }
@@ -251,9 +228,8 @@ fn to_number(value: Val) -> Result<Val, Error<Val>> {
         None => ("", text.trim()),
     };
     let mut plain = digits;
-    while let Some(rest) = plain
-        .strip_prefix('0')
-        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    while let Some(rest) =
+        plain.strip_prefix('0').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     {
         plain = rest;
     }

@@ -1,11 +1,16 @@
 //! One jq expression: compiled once, run within a budget.
 
+mod bounded;
 mod check;
 mod error;
 mod evaluators;
 mod library;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use jaq_core::{Ctx, Vars};
 use jaq_json::Val;
@@ -22,6 +27,8 @@ use library::{Data, Filter, Steps};
 pub struct Jq {
     text: Arc<str>,
     filter: Arc<Filter>,
+    /// It cannot take long or go deep, so it needs no thread of its own.
+    bounded: bool,
     variables: usize,
     evaluators: Arc<Evaluators>,
 }
@@ -38,9 +45,11 @@ impl Jq {
     /// # Errors
     /// What is wrong with it, and where in the text.
     pub fn compile(text: &str, vars: &[&str]) -> Result<Self, JqError> {
+        let (filter, bounded) = library::compile(text, vars)?;
         Ok(Self {
             text: text.into(),
-            filter: Arc::new(library::compile(text, vars)?),
+            filter: Arc::new(filter),
+            bounded,
             variables: vars.len(),
             evaluators: Evaluators::shared(),
         })
@@ -59,8 +68,9 @@ impl Jq {
         &self.text
     }
 
-    /// All it yields for `input`; `vars` in the order they were named. Blocks for at most the
-    /// budget's time, and a little more while all threads are busy.
+    /// All it yields for `input`; `vars` in the order they were named. Blocks: what is
+    /// plainly bounded (paths, comparisons, `and`, `or`) runs at once on this thread, all else on
+    /// another for at most the budget's time, and up to ten times that while all are busy.
     ///
     /// # Errors
     /// If the expression fails or exceeds its budget.
@@ -74,8 +84,12 @@ impl Jq {
         let (filter, input) = (Arc::clone(&self.filter), input.0.clone());
         let vars: Vec<Val> = vars.iter().map(|var| var.0.clone()).collect();
         let budget = self.evaluators.budget();
-        self.evaluators
-            .run(move |cancelled| evaluate(&filter, input, vars, &budget, cancelled))?
+        if self.bounded {
+            let cancelled = AtomicBool::new(false);
+            let run = || evaluate(&filter, input, vars, &budget, &cancelled);
+            return catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(JqError::panic()));
+        }
+        self.evaluators.run(move |cancelled| evaluate(&filter, input, vars, &budget, cancelled))?
     }
 }
 
@@ -85,7 +99,7 @@ fn evaluate(
     input: Val,
     vars: Vec<Val>,
     budget: &Budget,
-    cancelled: &std::sync::atomic::AtomicBool,
+    cancelled: &AtomicBool,
 ) -> Result<Vec<Json>, JqError> {
     let steps = Steps::new(budget.steps_max, cancelled);
     let context = Ctx::<Data>::new((&filter.lut, &steps), Vars::new(vars));

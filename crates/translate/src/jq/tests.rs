@@ -6,9 +6,8 @@ use super::*;
 
 fn run(text: &str, input: &str) -> Result<String, String> {
     let jq = Jq::compile(text, &[]).map_err(|e| e.to_string())?;
-    let outputs = jq
-        .run(&Json::parse(input.as_bytes()).unwrap(), &[])
-        .map_err(|e| e.to_string())?;
+    let outputs =
+        jq.run(&Json::parse(input.as_bytes()).unwrap(), &[]).map_err(|e| e.to_string())?;
     let outputs: Vec<_> = outputs
         .iter()
         .map(|json| String::from_utf8(json.to_bytes(10_000).unwrap()).unwrap())
@@ -22,46 +21,22 @@ fn jq_does_what_jq_does() {
         (".a.b", r#"{"a":{"b":"x"}}"#, r#""x""#),
         ("[.[] | select(.n > 1) | .n]", r#"[{"n":1},{"n":2}]"#, "[2]"),
         ("[limit(3; repeat(1))]", "null", "[1,1,1]"),
-        (
-            "[.[] | recurse(.c[]?) | .n]",
-            r#"[{"n":1,"c":[{"n":2}]}]"#,
-            "[1,2]",
-        ),
+        ("[.[] | recurse(.c[]?) | .n]", r#"[{"n":1,"c":[{"n":2}]}]"#, "[1,2]"),
         ("[..]", "[[1]]", "[[[1]],[1],1]"),
         ("[range(3)], [range(1; 9; 3)]", "null", "[0,1,2] [1,4,7]"),
-        (
-            "[1 | while(. < 9; . * 2)], (1 | until(. > 9; . * 2))",
-            "null",
-            "[1,2,4,8] 16",
-        ),
+        ("[1 | while(. < 9; . * 2)], (1 | until(. > 9; . * 2))", "null", "[1,2,4,8] 16"),
         ("def f(g): g + 1; def h: f(2); h", "null", "3"),
-        (
-            r#"map(ascii_downcase) | join("-")"#,
-            r#"["A","B"]"#,
-            r#""a-b""#,
-        ),
-        (
-            r#"capture("(?<y>\\d+)-(?<m>\\d+)")"#,
-            r#""2026-11""#,
-            r#"{"y":"2026","m":"11"}"#,
-        ),
+        (r#"map(ascii_downcase) | join("-")"#, r#"["A","B"]"#, r#""a-b""#),
+        (r#"capture("(?<y>\\d+)-(?<m>\\d+)")"#, r#""2026-11""#, r#"{"y":"2026","m":"11"}"#),
         (
             "[.[] | tonumber]",
             r#"["007","-0.50","12345678901234567890123",0.10]"#,
             "[7,-0.50,12345678901234567890123,0.10]",
         ),
         (".s | fromjson | .n", r#"{"s":"{\"n\": 0.10}"}"#, "0.10"),
-        (
-            "walk(if type == \"number\" then . + 1 else . end)",
-            "[1,[2]]",
-            "[2,[3]]",
-        ),
+        ("walk(if type == \"number\" then . + 1 else . end)", "[1,[2]]", "[2,[3]]"),
         ("[paths]", r#"{"a":[1]}"#, r#"[["a"],["a",0]]"#),
-        (
-            "first(range(10; 0; -1)), isempty(empty), any(. > 1; .)",
-            "1",
-            "10 true false",
-        ),
+        ("first(range(10; 0; -1)), isempty(empty), any(. > 1; .)", "1", "10 true false"),
         ("try error(\"x\") catch .", "null", "\"x\""),
         ("(recurse(.[]?) | numbers) |= . + 1", "[1,[2]]", "[2,[3]]"),
     ] {
@@ -84,32 +59,14 @@ fn every_digit_survives_an_expression() {
 #[test]
 fn what_is_wrong_is_said_with_its_place() {
     for (text, error) in [
-        (
-            ".a | [",
-            "expected closing bracket, found the end (at character 7)",
-        ),
-        (
-            ".a |",
-            "expected an expression, found the end (at character 5)",
-        ),
-        (
-            ".a\n| foo(1; 2)",
-            "there is no function `foo` with 2 arguments (line 2, character 3)",
-        ),
-        (
-            ".a == $partner",
-            "there is no variable `$partner` (at character 7)",
-        ),
-        (
-            "if . then 1",
-            "expected else or end, found the end (at character 12)",
-        ),
+        (".a | [", "expected closing bracket, found the end (at character 7)"),
+        (".a |", "expected an expression, found the end (at character 5)"),
+        (".a\n| foo(1; 2)", "there is no function `foo` with 2 arguments (line 2, character 3)"),
+        (".a == $partner", "there is no variable `$partner` (at character 7)"),
+        ("if . then 1", "expected else or end, found the end (at character 12)"),
         (".a §", "expected token, found `§` (at character 4)"),
         ("", "expected an expression, found the end (at character 1)"),
-        (
-            "import \"x\" as x; .",
-            "modules cannot be imported or included (at character 1)",
-        ),
+        ("import \"x\" as x; .", "modules cannot be imported or included (at character 1)"),
         ("$ENV", "there is no variable `$ENV` (at character 1)"),
     ] {
         assert_eq!(run(text, "null"), Err(error.to_owned()), "{text}");
@@ -177,7 +134,9 @@ fn a_definition_that_calls_itself_is_refused() {
 
 #[test]
 fn a_loop_without_an_end_is_stopped_and_leaves_no_thread_behind() {
-    let evaluators = Evaluators::new(Budget::default(), 1, 0);
+    // Steps stop them, so that the time does not matter here.
+    let budget = Budget { time: Duration::from_secs(60), steps_max: 5_000, ..Budget::default() };
+    let evaluators = Evaluators::new(budget, 1, 0);
     for text in [
         "[repeat(1)]",
         "repeat(empty)",
@@ -189,7 +148,6 @@ fn a_loop_without_an_end_is_stopped_and_leaves_no_thread_behind() {
         "try repeat(error) catch 1 | repeat(empty)",
         "repeat(try last(repeat(1)) catch empty)",
         "label $out | foreach repeat(1) as $x (0; . + 1; if . > 1e9 then ., break $out else empty end)",
-        "reduce range(99999) as $i (1; [.])",
     ] {
         let jq = Jq::compile(text, &[]).unwrap().on(Arc::clone(&evaluators));
         let error = jq.run(&Json::NULL, &[]).unwrap_err();
@@ -201,23 +159,24 @@ fn a_loop_without_an_end_is_stopped_and_leaves_no_thread_behind() {
 }
 
 #[test]
+fn a_value_as_deep_as_a_loop_can_make_it_is_refused_and_ends_nothing() {
+    let budget = Budget { time: Duration::from_secs(60), ..Budget::default() };
+    let evaluators = Evaluators::new(budget, 1, 0);
+    for text in ["reduce range(99999) as $i (1; [.])", "reduce range(99999) as $i (1; {a: .})"] {
+        let jq = Jq::compile(text, &[]).unwrap().on(Arc::clone(&evaluators));
+        let error = jq.run(&Json::NULL, &[]).unwrap_err();
+        assert_eq!(error.kind, JqErrorKind::Budget, "{text}: {error}");
+    }
+}
+
+#[test]
 fn too_many_or_too_large_values_are_stopped() {
-    let budget = Budget {
-        outputs_max: 3,
-        output_bytes_max: 20,
-        ..Budget::default()
-    };
+    let budget = Budget { outputs_max: 3, output_bytes_max: 20, ..Budget::default() };
     let evaluators = Evaluators::new(budget, 1, 0);
     for (text, error) in [
         ("range(9)", "yields more than 3 values"),
-        (
-            "\"x\" * 30",
-            "yields more than 20 bytes, or nests deeper than 128",
-        ),
-        (
-            "\"xxxxxx\" | ., ., .",
-            "yields more than 20 bytes, or nests deeper than 128",
-        ),
+        ("\"x\" * 30", "yields more than 20 bytes, or nests deeper than 128"),
+        ("\"xxxxxx\" | ., ., .", "yields more than 20 bytes, or nests deeper than 128"),
     ] {
         let jq = Jq::compile(text, &[]).unwrap().on(Arc::clone(&evaluators));
         assert_eq!(jq.run(&Json::NULL, &[]).unwrap_err().to_string(), error);
@@ -243,11 +202,7 @@ fn text_that_nests_deep_is_refused_and_ends_nothing() {
         ". as [".to_owned() + &"[".repeat(50_000),
         "x".repeat(70_000),
     ] {
-        assert!(
-            Jq::compile(&text, &[]).is_err(),
-            "{} was taken",
-            &text[..10]
-        );
+        assert!(Jq::compile(&text, &[]).is_err(), "{} was taken", &text[..10]);
     }
 }
 
@@ -261,10 +216,7 @@ fn data_that_nests_deep_inside_a_string_ends_nothing() {
 
 #[test]
 fn a_run_past_its_time_is_left_behind_and_only_so_many_are() {
-    let budget = Budget {
-        time: Duration::from_millis(20),
-        ..Budget::default()
-    };
+    let budget = Budget { time: Duration::from_millis(20), ..Budget::default() };
     let evaluators = Evaluators::new(budget, 1, 1);
     // Ends only when the test says so, like an expression that is stuck in one long step.
     let (release, gate) = std::sync::mpsc::channel::<()>();
@@ -280,10 +232,7 @@ fn a_run_past_its_time_is_left_behind_and_only_so_many_are() {
     assert_eq!(stuck().unwrap_err().kind, JqErrorKind::Budget);
     let error = evaluators.run(|_| 7).unwrap_err();
     assert_eq!(error.kind, JqErrorKind::Busy);
-    assert!(
-        error.message.starts_with("2 expressions ran out of time"),
-        "{error}"
-    );
+    assert!(error.message.starts_with("2 expressions ran out of time"), "{error}");
     // Once they end, all is as before.
     release.send(()).unwrap();
     release.send(()).unwrap();
@@ -297,9 +246,7 @@ fn a_run_past_its_time_is_left_behind_and_only_so_many_are() {
 fn a_panic_is_an_error_and_the_thread_goes_on() {
     let evaluators = Evaluators::new(Budget::default(), 1, 0);
     for _ in 0..3 {
-        let error = evaluators
-            .run(|_| -> u8 { panic!("on purpose") })
-            .unwrap_err();
+        let error = evaluators.run(|_| -> u8 { panic!("on purpose") }).unwrap_err();
         assert_eq!(error.message, "it made the evaluator panic");
     }
     assert_eq!(evaluators.run(|_| 7), Ok(7));
