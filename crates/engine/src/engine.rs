@@ -44,6 +44,7 @@ pub struct Engine {
 /// What ends with the engine.
 #[derive(Debug)]
 struct Running {
+    closing: Stop,
     epoch: Option<Epoch>,
     lanes: Vec<Lane>,
     inboxes: HashMap<EndpointName, Inbox>,
@@ -111,8 +112,10 @@ impl Engine {
             observer: Arc::clone(&observer),
             router: Arc::clone(&router),
             committed: Arc::clone(&wake.committed),
+            closing: Stop::new(),
         });
         let mut running = Running {
+            closing: shared.closing.clone(),
             epoch: None,
             lanes: Vec::new(),
             inboxes: HashMap::new(),
@@ -251,8 +254,7 @@ impl Engine {
         if let Some(tail) = running.tail {
             self.end(tail, deadline, "the tail read").await;
         }
-        // With the last inbox its committer ends, after the last group.
-        drop(running.inboxes);
+        running.closing.fire();
         for committer in running.committers {
             self.end(committer, deadline, "a committer").await;
         }

@@ -10,7 +10,8 @@ use std::sync::{
 
 use async_trait::async_trait;
 use pabal_core::{
-    Clock, Entry, HEADERS_BYTES_MAX, Limits, Message, Reason, SendError, Sender, Store, Verdict,
+    Clock, Entry, HEADERS_BYTES_MAX, Limits, Message, Reason, SendError, Sender, Stop, Store,
+    Verdict,
 };
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) router: Arc<Router>,
     /// Told after each commit.
     pub(crate) committed: Arc<Notify>,
+    /// Once it fires, committers write what is queued, take nothing more and end.
+    pub(crate) closing: Stop,
 }
 
 /// The inbox of one source.
@@ -45,7 +48,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Makes the inbox and its committer, which ends when the last clone of the inbox is gone.
+    /// Makes the inbox and its committer, which ends once [`Shared::closing`] fires.
     pub(crate) fn start(
         source: Arc<Source>,
         shared: Arc<Shared>,

@@ -62,7 +62,15 @@ impl Committer {
         loop {
             if backlog.is_empty() {
                 // What gathered while the last group was committed is the next group.
-                if self.jobs.recv_many(&mut fresh, GROUP_MAX).await == 0 {
+                let count = tokio::select! {
+                    biased;
+                    () = self.shared.closing.wait(), if !self.jobs.is_closed() => {
+                        self.jobs.close();
+                        continue;
+                    }
+                    count = self.jobs.recv_many(&mut fresh, GROUP_MAX) => count,
+                };
+                if count == 0 {
                     return;
                 }
                 backlog.extend(fresh.drain(..));
