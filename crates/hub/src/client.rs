@@ -47,8 +47,8 @@ impl Client {
             Some(token) => token,
             None => token::read(database).with_context(|| {
                 format!(
-                    "a hub runs on {}, but its admin token is not to be had: run this as the user \
-                     the hub runs as, or set `admin.token` in hub.toml for both",
+                    "{} is in the hands of {holder}, and the admin token is not to be had: run \
+                     this as the user the hub runs as, or set `admin.token` in hub.toml for both",
                     database.display()
                 )
             })?,

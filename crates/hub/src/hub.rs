@@ -91,7 +91,11 @@ impl Hub {
         let plan = match Plan::load(&global.config, global.profile.as_deref(), adapters, ingress)? {
             Ok(plan) => plan,
             Err(faults) => {
-                out::note(faults);
+                if global.json && matches!(command, Command::Check) {
+                    out::json(&faults.iter().map(fault).collect::<Vec<_>>())?;
+                } else {
+                    out::note(faults);
+                }
                 return Ok(ExitCode::from(WRONG));
             }
         };
@@ -133,11 +137,23 @@ async fn run(plan: &Plan, clock: Arc<dyn Clock>) -> Result<ExitCode> {
     }
 }
 
+/// A fault for programs.
+fn fault(fault: &pabal_config::Fault) -> serde_json::Value {
+    serde_json::json!({
+        "file": fault.file,
+        "line": fault.line_column.map(|(line, _)| line),
+        "column": fault.line_column.map(|(_, column)| column),
+        "key": fault.key,
+        "message": fault.message,
+        "help": fault.help,
+    })
+}
+
 /// `pabal check`: loading found nothing, building must find nothing either.
 fn check(plan: &Plan, json: bool) -> Result<ExitCode> {
     let (sources, destinations) = (plan.sources().len(), plan.destinations().len());
     if json {
-        out::json(&serde_json::json!({ "sources": sources, "destinations": destinations }))?;
+        out::json(&serde_json::json!([]))?;
     } else {
         out::line(format_args!(
             "the configuration is fine: {sources} sources, {destinations} destinations"

@@ -1,6 +1,7 @@
 //! What the command line prints: one way to standard output, one to standard error.
 
 use std::{
+    borrow::Cow,
     fmt::Display,
     io::{IsTerminal, Write},
 };
@@ -10,7 +11,29 @@ use serde::Serialize;
 
 /// One line to standard output. A reader that went away (`| head`) is no failure of ours.
 pub(crate) fn line(text: impl Display) {
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    let _ = writeln!(std::io::stdout().lock(), "{}", harmless(&text.to_string()));
+}
+
+/// What partners write must not move an operator's cursor or retitle the window.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(harmful) {
+        return Cow::Borrowed(text);
+    }
+    let shown = text.chars().map(|c| if harmful(c) { char::REPLACEMENT_CHARACTER } else { c });
+    Cow::Owned(shown.collect())
+}
+
+/// An empty screen.
+pub(crate) fn clear() {
+    let _ = write!(std::io::stdout().lock(), "\x1b[2J");
+}
+
+/// Fills the screen anew: from the top, and then clears what is left, which flickers less than
+/// clearing first.
+pub(crate) fn screen(text: impl Display) {
+    let text = text.to_string();
+    let _ = writeln!(std::io::stdout().lock(), "\x1b[H{}\x1b[J", harmless(&text));
 }
 
 /// A value as JSON to standard output.
@@ -19,14 +42,19 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes as they are to standard output.
+/// A body to standard output: as it is for programs, harmless for a terminal.
 pub(crate) fn bytes(bytes: &[u8]) {
-    let _ = std::io::stdout().lock().write_all(bytes);
+    let mut output = std::io::stdout().lock();
+    let _ = if output.is_terminal() {
+        output.write_all(harmless(&String::from_utf8_lossy(bytes)).as_bytes())
+    } else {
+        output.write_all(bytes)
+    };
 }
 
 /// One line to standard error: for people, beside what programs read.
 pub(crate) fn note(text: impl Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", harmless(&text.to_string()));
 }
 
 /// What went wrong, with everything that led to it, and never a backtrace.
@@ -135,6 +163,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn what_a_partner_wrote_cannot_steer_the_terminal() {
+        assert_eq!(harmless("a\tb\n동"), "a\tb\n동");
+        assert_eq!(harmless("a\x1b[2Jb\r\u{9b}"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}");
+    }
 
     #[test]
     fn an_error_says_its_cause_once() {

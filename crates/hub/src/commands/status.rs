@@ -23,13 +23,21 @@ pub(super) async fn show(client: &Client, json: bool, now: Timestamp) -> Result<
 
 /// Shows it every second until Ctrl-C; as JSON, one document a second.
 pub(super) async fn watch(client: &Client, json: bool, clock: &dyn Clock) -> Result<()> {
+    if matches!(client, Client::Here { .. }) {
+        // To go on would keep the store from a hub that wants to start.
+        show(client, json, clock.now()).await?;
+        out::note("no hub runs, so there is nothing to watch");
+        return Ok(());
+    }
+    if !json {
+        out::clear();
+    }
     loop {
         let status: Status = client.get("/status", &[]).await?;
         if json {
             out::line(serde_json::to_string(&status)?);
         } else {
-            // Home, clear to the end: flickers less than clearing first.
-            out::line(format_args!("\x1b[H\x1b[J{}", render(&status, clock.now())));
+            out::screen(render(&status, clock.now()));
         }
         tokio::select! {
             () = clock.sleep(Duration::from_secs(1)) => {}

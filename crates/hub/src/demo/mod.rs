@@ -106,10 +106,19 @@ pub(crate) async fn demo(
         },
         clock: clock.clone(),
     };
-    let played = play.play(&survey, input, json).await;
+    let mut signals = StopSignals::listen()?;
+    let played = tokio::select! {
+        played = play.play(&survey, input, json) => Some(played),
+        () = signals.next() => None,
+    };
     let report = match played {
-        Ok(report) => report,
-        Err(error) => {
+        Some(Ok(report)) => report,
+        None => {
+            hub.stop().await;
+            out::note("stopped before the end");
+            return Ok(ExitCode::from(1));
+        }
+        Some(Err(error)) => {
             place.keep();
             hub.stop().await;
             return Err(error
@@ -129,7 +138,8 @@ pub(crate) async fn demo(
         ));
     }
     if demo.keep {
-        keep(&hub, &place).await?;
+        keep(&hub, &place);
+        signals.next().await;
     }
     hub.stop().await;
     stop.fire();
@@ -139,8 +149,8 @@ pub(crate) async fn demo(
     Ok(if report.right() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Leaves the hub running until Ctrl-C.
-async fn keep(hub: &Running, place: &Place) -> Result<()> {
+/// Says how to reach the hub that is left running.
+fn keep(hub: &Running, place: &Place) {
     out::note(format_args!(
         "the hub goes on, until Ctrl-C\n  partners   http://{}/in/{SOURCE}\n  operators  http://{}/metrics (token in {})\n  try        pabal --config {} status",
         hub.http,
@@ -148,8 +158,6 @@ async fn keep(hub: &Running, place: &Place) -> Result<()> {
         hub.token_file.display(),
         place.config().display()
     ));
-    StopSignals::listen()?.next().await;
-    Ok(())
 }
 
 fn client() -> Result<reqwest::Client> {
