@@ -10,7 +10,7 @@ use jaq_core::{
     path::Part,
 };
 
-use super::{JqError, JqErrorKind, bounded};
+use super::{JqError, JqErrorKind};
 
 /// The longest expression, in bytes.
 pub(super) const TEXT_BYTES_MAX: usize = 64 * 1024;
@@ -19,8 +19,8 @@ const NESTING_MAX: usize = 200;
 /// How many tokens an expression may have: the parser recurses over them.
 const TOKENS_MAX: usize = 10_000;
 
-/// Checks the text by itself, before its names are looked up; says whether it is plainly bounded.
-pub(super) fn check(text: &str) -> Result<bool, JqError> {
+/// Checks the text by itself, before its names are looked up.
+pub(super) fn check(text: &str) -> Result<Term<&str>, JqError> {
     check_brackets(text)?;
     let tokens = Lexer::new(text).lex().map_err(|e| lex_error(text, &e))?;
     if tokens.iter().map(count).sum::<usize>() > TOKENS_MAX {
@@ -39,7 +39,7 @@ pub(super) fn check(text: &str) -> Result<bool, JqError> {
         }
     })?;
     Walk { text, open: Vec::new() }.term(&term, 0)?;
-    Ok(bounded::is_bounded(&term))
+    Ok(term)
 }
 
 /// The lexer recurses into brackets. Those in strings and comments count too, which only makes the
@@ -100,17 +100,6 @@ fn count(token: &Token<&str>) -> usize {
             })
             .sum(),
         _ => 0,
-    }
-}
-
-pub(super) fn load_error<P>(text: &str, errors: &load::Errors<&str, P>) -> JqError {
-    match errors.first().map(|(_, error)| error) {
-        Some(load::Error::Lex(errors)) => lex_error(text, errors),
-        Some(load::Error::Parse(errors)) => match errors.first() {
-            Some((expected, found)) => parse_error(text, expected.as_str(), found),
-            None => JqError::new(JqErrorKind::Syntax, "not jq"),
-        },
-        _ => JqError::new(JqErrorKind::Syntax, "modules cannot be imported or included"),
     }
 }
 

@@ -10,12 +10,12 @@ use jaq_core::{
     Bind, Compiler, DataT, Error, Lut, Native,
     box_iter::box_once,
     data::HasLut,
-    load::{self, Arena, File, Loader},
+    load::{self, Arena, File, Loader, parse::Def},
     native::{bome, v},
 };
-use jaq_json::Val;
+use jaq_json::{Num, Val};
 
-use super::{JqError, JqErrorKind, check};
+use super::{JqError, JqErrorKind, bounded, check, guard};
 use crate::Json;
 
 /// jaq's type of a compiled expression, on our data.
@@ -131,10 +131,14 @@ pub(super) fn compile(text: &str, vars: &[&str]) -> Result<(Filter, bool), JqErr
     }
 }
 
+/// The expression itself, as a definition.
+const MAIN: &str = "main_";
+
 const COMPILE_STACK_BYTES: usize = 64 * 1024 * 1024;
 
 fn compile_here(text: &str, vars: &[&str]) -> Result<(Filter, bool), JqError> {
-    let bounded = check::check(text)?;
+    let term = check::check(text)?;
+    let bounded = bounded::is_bounded(&term);
     let removed = |name: &str| REMOVED.contains(&name);
     let replaced = |name: &str, arity: usize| REPLACED.contains(&(name, arity));
     let loops = load::parse(LOOPS, |p| p.defs()).unwrap_or_default();
@@ -152,10 +156,12 @@ fn compile_here(text: &str, vars: &[&str]) -> Result<(Filter, bool), JqError> {
         .chain(jaq_std::funs().filter(|(name, ..)| !removed(name)))
         .chain(jaq_json::funs().filter(|(name, ..)| *name != "fromjson"))
         .chain(own());
+    // What was checked and guarded is what runs: the text itself is not parsed again.
+    let main = Def { name: MAIN, args: Vec::new(), body: guard::guard(term) };
     let arena = Arena::default();
-    let modules = Loader::new(definitions)
-        .load(&arena, File { path: (), code: text })
-        .map_err(|errors| check::load_error(text, &errors))?;
+    let modules = Loader::new(definitions.map(shorter).chain([main]))
+        .load(&arena, File { path: (), code: MAIN })
+        .map_err(|_| JqError::new(JqErrorKind::Syntax, "cannot be compiled"))?;
     let names: Vec<String> = vars.iter().map(|name| format!("${name}")).collect();
     let filter = Compiler::default()
         .with_funs(functions)
@@ -169,6 +175,11 @@ fn compile_here(text: &str, vars: &[&str]) -> Result<(Filter, bool), JqError> {
             }
         })?;
     Ok((filter, bounded))
+}
+
+/// The same definition beside those that live no longer than the text.
+fn shorter<'t>(definition: Def<&'static str>) -> Def<&'t str> {
+    definition
 }
 
 fn unknown(text: &str, name: &str, undefined: &jaq_core::compile::Undefined) -> JqError {
@@ -191,9 +202,19 @@ fn unknown(text: &str, name: &str, undefined: &jaq_core::compile::Undefined) -> 
 type Function = (&'static str, Box<[Bind]>, Native<Data>);
 
 /// Functions of our own.
-fn own() -> [Function; 3] {
+fn own() -> [Function; 5] {
     [
         ("step_", v(0), Native::new(|cv| bome(cv.0.data().1.take()))),
+        (
+            guard::PRODUCT,
+            v(2),
+            Native::new(|mut cv| {
+                let left = cv.0.pop_var();
+                let right = cv.0.pop_var();
+                bome(product(left, right))
+            }),
+        ),
+        (guard::SIZED, v(0), Native::new(|cv| bome(sized(cv.1)))),
         // The original takes more than JSON and recurses as deep as the text says.
         (
             "fromjson",
@@ -208,6 +229,40 @@ fn own() -> [Function; 3] {
         ),
         ("tonumber", v(0), Native::new(|cv| box_once(to_number(cv.1).map_err(Into::into)))),
     ]
+}
+
+/// The longest text, in bytes, and the longest list that an expression may make.
+const TEXT_MAX: usize = 64 * 1024 * 1024;
+const LIST_MAX: usize = 4 * 1024 * 1024;
+
+fn too_large() -> Error<Val> {
+    Error::str("makes a text or list that is too large")
+}
+
+fn sized(value: Val) -> Result<Val, Error<Val>> {
+    let fits = match &value {
+        Val::TStr(bytes) | Val::BStr(bytes) => bytes.len() <= TEXT_MAX,
+        Val::Arr(items) => items.len() <= LIST_MAX,
+        _ => true,
+    };
+    if fits { Ok(value) } else { Err(too_large()) }
+}
+
+/// A text times a number is that many copies of it.
+fn product(left: Val, right: Val) -> Result<Val, Error<Val>> {
+    if let (Val::TStr(text) | Val::BStr(text), Val::Num(number))
+    | (Val::Num(number), Val::TStr(text) | Val::BStr(text)) = (&left, &right)
+    {
+        let copies = match number {
+            Num::Int(copies) => usize::try_from(*copies).unwrap_or(0),
+            Num::BigInt(_) => usize::MAX,
+            Num::Float(_) | Num::Dec(_) => 0,
+        };
+        if text.len().saturating_mul(copies) > TEXT_MAX {
+            return Err(too_large());
+        }
+    }
+    left * right
 }
 
 fn as_text(value: &Val) -> Result<String, Error<Val>> {

@@ -4,6 +4,7 @@ mod bounded;
 mod check;
 mod error;
 mod evaluators;
+mod guard;
 mod library;
 
 use std::{

@@ -170,6 +170,58 @@ fn a_value_as_deep_as_a_loop_can_make_it_is_refused_and_ends_nothing() {
 }
 
 #[test]
+fn a_number_in_a_message_cannot_take_all_memory() {
+    let input = r#"{"price":"1200","quantity":9000000000000,"more":90000000000000000000}"#;
+    for text in [
+        ".price * .quantity",
+        ".quantity * .price",
+        ".price * .more",
+        ".price *= (2, .quantity)",
+        ".[\"price\"] |= . * 9e12",
+        "def total: .price * .quantity; total",
+        "{a: (.price * .quantity)}",
+        "\"\\(.price * .quantity)\"",
+        "[.price * .quantity] | length",
+        "if .price * .quantity then 1 else 2 end",
+        "reduce range(60) as $i (\"xx\"; . + .)",
+        "reduce range(60) as $i (\"xx\"; . += .)",
+        "reduce range(60) as $i (\"xx\"; \"\\(.)\\(.)\")",
+        "reduce range(60) as $i ([1, 2]; [.[], .[]])",
+    ] {
+        let error = run(text, input).unwrap_err();
+        let expected =
+            ["makes a text or list that is too large", "cannot calculate \"1200\" * 9e12"];
+        assert!(
+            expected.contains(&error.as_str()) || error.starts_with("took longer"),
+            "{text}: {error}"
+        );
+    }
+}
+
+#[test]
+fn sums_and_products_are_what_they_were() {
+    for (text, output) in [
+        (
+            "2 * 3, \"ab\" * 2, 0.5 * 4, {a: {b: 1}} * {a: {c: 2}}",
+            r#"6 "abab" 2.0 {"a":{"b":1,"c":2}}"#,
+        ),
+        ("\"ab\" * 0", "null"),
+        ("{a: 2} | .a *= 3, .a += 4", r#"{"a":6} {"a":6}"#),
+        ("[(1, 2) * (3, 4)]", "[3,6,4,8]"),
+        ("[(1, 2) + (30, 40)]", "[31,32,41,42]"),
+        (
+            "[1] + [2], {a: 1} + {b: 2}, 9007199254740993 + 0",
+            r#"[1,2] {"a":1,"b":2} 9007199254740993"#,
+        ),
+        ("1 as $x | 2 | . * $x + $x * 10", "12"),
+        ("{\"a\\(1)\": 2, (\"b\" + \"c\"): 3}", r#"{"a1":2,"bc":3}"#),
+        ("[2, 3] as [$a, $b] | $a * $b", "6"),
+    ] {
+        assert_eq!(run(text, "null"), Ok(output.to_owned()), "{text}");
+    }
+}
+
+#[test]
 fn too_many_or_too_large_values_are_stopped() {
     let budget = Budget { outputs_max: 3, output_bytes_max: 20, ..Budget::default() };
     let evaluators = Evaluators::new(budget, 1, 0);
