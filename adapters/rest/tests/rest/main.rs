@@ -3,9 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod answers;
+mod http2;
 mod receiving;
 mod refusing;
-mod second;
+
 mod sending;
 mod server;
 mod support;
