@@ -8,6 +8,7 @@ pub(super) async fn counts_are_right(bench: Bench) {
     let start = bench.deliver(&arrival("p/in", "0").to(&["q/out"]).key("free")).await;
     bench.pass(10).await;
     let keyed = |id: &str, key: &str| arrival("p/in", id).to(&["q/out"]).key(key);
+    let ahead = bench.deliver(&keyed("0-a", "a")).await;
     bench.bury(&keyed("1", "a"), Holds::Key).await;
     let behind = [keyed("2", "a"), keyed("3", "a"), keyed("4", "free")];
     bench.accept_all(&behind).await;
@@ -27,6 +28,8 @@ pub(super) async fn counts_are_right(bench: Bench) {
         let it = counts(endpoint).await.unwrap();
         (it.waiting, it.held, it.keys_held, it.dead)
     };
+    assert_eq!(numbers("q/out").await, (5, 2, 2, 3));
+    bench.settle(&ahead, Fate::Delivered).await;
     assert_eq!(numbers("q/out").await, (4, 2, 2, 3));
     assert_eq!(numbers("q/all").await, (1, 1, 0, 1));
     assert_eq!(numbers("q/idle").await, (1, 0, 0, 0));
