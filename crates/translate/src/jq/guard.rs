@@ -10,7 +10,7 @@ use jaq_core::{
     path::{Part, Path},
 };
 
-/// Multiplies its second argument by its first, unless the result would be too large.
+/// Multiplies its arguments, unless the result would be too large.
 pub(super) const PRODUCT: &str = "product_";
 /// Passes its input on, unless that is too large.
 pub(super) const SIZED: &str = "sized_";
@@ -43,8 +43,7 @@ pub(super) fn guard<'t>(term: Term<&'t str>) -> Term<&'t str> {
         ),
         Term::Neg(inner) => Term::Neg(boxed(inner)),
         Term::BinOp(left, BinaryOp::Math(Math::Mul), right) => {
-            // The right one first: of several values it is the outer loop, as in jq.
-            Term::Call(PRODUCT, vec![guard(*right), guard(*left)])
+            Term::Call(PRODUCT, vec![guard(*left), guard(*right)])
         }
         Term::BinOp(left, BinaryOp::Math(Math::Add), right) => {
             let add = BinaryOp::Math(Math::Add);

@@ -209,8 +209,8 @@ fn own() -> [Function; 5] {
             guard::PRODUCT,
             v(2),
             Native::new(|mut cv| {
-                let left = cv.0.pop_var();
                 let right = cv.0.pop_var();
+                let left = cv.0.pop_var();
                 bome(product(left, right))
             }),
         ),
