@@ -77,7 +77,6 @@ pub struct JqAnswerRule {
     format: AnswerFormat,
     charset: Charset,
     cases: Vec<(Case, Jq)>,
-    /// What else there is but `success`, for the summary.
     otherwise: Else,
 }
 

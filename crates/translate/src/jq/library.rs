@@ -76,14 +76,13 @@ impl<'a> Steps<'a> {
 }
 
 /// Functions of jq that see or change more than the message.
-const REMOVED: [&str; 14] = [
+const REMOVED: [&str; 13] = [
     "env",
     "halt",
     "halt_error",
     "now",
     "localtime",
     "strflocaltime",
-    "mktime_local",
     "debug",
     "debug_empty",
     "stderr",
