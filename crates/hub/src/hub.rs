@@ -73,7 +73,7 @@ impl Hub {
             Ok(code) => code,
             Err(error) => {
                 out::failure(&error);
-                ExitCode::from(FAILED)
+                ExitCode::from(if error.is::<out::WrongUse>() { WRONG } else { FAILED })
             }
         };
         // A task that still blocks must not keep the process.

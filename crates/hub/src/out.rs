@@ -9,6 +9,14 @@ use std::{
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
+/// On a narrower terminal lines are left to wrap by themselves.
+const WIDTH_MIN: u16 = 40;
+
+/// What was asked for cannot be meant: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WrongUse(pub(crate) String);
+
 /// One line to standard output. A reader that went away (`| head`) is no failure of ours.
 pub(crate) fn line(text: impl Display) {
     let _ = writeln!(std::io::stdout().lock(), "{}", harmless(&text.to_string()));
@@ -88,8 +96,8 @@ pub(crate) fn sheet() -> Table {
     table
         .load_style(presets::UTF8_FULL_CONDENSED)
         .set_content_arrangement(ContentArrangement::Dynamic);
-    if cfg!(test) {
-        // A snapshot must not depend on how wide somebody's terminal is.
+    // A snapshot must not depend on how wide somebody's terminal is, and some pretend to be 0 wide.
+    if cfg!(test) || table.width().is_some_and(|width| width < WIDTH_MIN) {
         table.force_no_tty();
     }
     table
@@ -105,7 +113,10 @@ pub(crate) fn facts() -> Table {
 /// Asks on the terminal; true for yes. Where nobody can answer, the way on is `--yes`.
 pub(crate) fn ask(question: &str) -> anyhow::Result<bool> {
     let input = std::io::stdin();
-    anyhow::ensure!(input.is_terminal(), "{question} Nobody can be asked here: say --yes to go on");
+    if !input.is_terminal() {
+        let text = format!("{question} Nobody can be asked here: say --yes to go on");
+        return Err(WrongUse(text).into());
+    }
     let mut screen = std::io::stderr().lock();
     write!(screen, "{question} [y/N] ")?;
     screen.flush()?;

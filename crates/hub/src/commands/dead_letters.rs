@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use indicatif::ProgressBar;
 use pabal_core::{Clock, DeadLetter, DeadLetterGroup, DeadLetterQuery, Holds};
 use pabal_engine::ReplayReport;
@@ -60,11 +60,13 @@ impl Choice {
             ..DeadLetterQuery::default()
         };
         let narrowed = query != DeadLetterQuery::default();
-        ensure!(ids.is_empty() || !narrowed, "say either numbers or options that choose, not both");
-        ensure!(
-            !ids.is_empty() || narrowed || all,
-            "say which: numbers, options such as --endpoint or --reason, or --all"
-        );
+        let wrong = |text: &str| Err(out::WrongUse(text.to_owned()).into());
+        if !ids.is_empty() && narrowed {
+            return wrong("say either numbers or options that choose, not both");
+        }
+        if ids.is_empty() && !narrowed && !all {
+            return wrong("say which: numbers, options such as --endpoint or --reason, or --all");
+        }
         let query = ids.is_empty().then_some(query);
         Ok(Self { ids, query })
     }

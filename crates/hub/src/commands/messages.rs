@@ -203,9 +203,10 @@ fn instant(text: &str, now: Timestamp) -> Result<Timestamp> {
         return Ok(at);
     }
     let ago: SignedDuration = text.parse().map_err(|_| {
-        anyhow::anyhow!(
-            "`{text}` is neither an instant (2026-01-31T09:00:00Z, 2026-01-31T18:00:00+09:00) nor how long ago (2h, 15m)"
-        )
+        out::WrongUse(format!(
+            "`{text}` is neither an instant (2026-01-31T09:00:00Z, 2026-01-31T18:00:00+09:00) nor \
+             how long ago (2h, 15m)"
+        ))
     })?;
     Ok(now.checked_sub(ago)?)
 }
