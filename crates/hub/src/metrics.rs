@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use pabal_core::{EndpointCounts, EndpointName, Timestamp};
-use pabal_engine::{Event, Observer};
+use pabal_engine::{DestinationStatus, Event, HealthStatus, Observer};
 use prometheus_client::{
     encoding::{EncodeLabelSet, prometheus_text},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -194,8 +194,14 @@ impl Metrics {
         &self,
         counts: &[EndpointCounts],
         unrouted: u64,
+        statuses: &[DestinationStatus],
         now: Timestamp,
     ) -> Result<String, std::fmt::Error> {
+        // A breaker that was open before a restart is told by no event.
+        for status in statuses {
+            let held = matches!(status.health, HealthStatus::Held { .. });
+            self.breaker.get_or_create(&of_destination(&status.destination)).set(held.into());
+        }
         // The store only names endpoints that have anything, and may know some that are no longer
         // configured.
         let mut endpoints: Vec<&EndpointName> = self.destinations.iter().collect();
@@ -307,7 +313,7 @@ mod tests {
         let destination: EndpointName = "q/out".parse().unwrap();
         let metrics = Metrics::new(vec![source.clone()], vec![destination.clone()]);
         let now = Timestamp::UNIX_EPOCH + Duration::from_secs(100);
-        let before = metrics.render(&[], 0, now).unwrap();
+        let before = metrics.render(&[], 0, &[], now).unwrap();
         for line in [
             "pabal_outbox_waiting{destination=\"q/out\"} 0",
             "pabal_outbox_oldest_age_seconds{destination=\"q/out\"} 0.0",
@@ -339,7 +345,7 @@ mod tests {
             oldest: Some(Timestamp::UNIX_EPOCH + Duration::from_secs(40)),
             dead: 1,
         };
-        let after = metrics.render(&[counts], 5, now).unwrap();
+        let after = metrics.render(&[counts], 5, &[], now).unwrap();
         for line in [
             "pabal_outbox_waiting{destination=\"q/out\"} 7",
             "pabal_outbox_oldest_age_seconds{destination=\"q/out\"} 60.0",

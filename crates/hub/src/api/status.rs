@@ -94,9 +94,10 @@ fn out_status(
 async fn metrics(State(desk): State<Arc<Desk>>) -> Result<Response, Problem> {
     let counts = desk.store.counts().await?;
     let unrouted = desk.store.unrouted().await?;
+    let statuses = desk.engine.get().map(|engine| engine.status()).unwrap_or_default();
     let text = desk
         .metrics
-        .render(&counts, unrouted, desk.clock.now())
+        .render(&counts, unrouted, &statuses, desk.clock.now())
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     Ok((kind, text).into_response())
