@@ -16,6 +16,9 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// Set apart from what a command itself takes.
+const GLOBAL: &str = "Global options";
+
 /// What every command takes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
@@ -25,15 +28,15 @@ pub(crate) struct Global {
         env = "PABAL_CONFIG",
         hide_env_values = true,
         default_value = "config",
-        global = true,
+        global = true, help_heading = GLOBAL,
         value_name = "DIR"
     )]
     pub(crate) config: PathBuf,
     /// Lays `x.PROFILE.toml` over every `x.toml`
-    #[arg(long, global = true, value_name = "PROFILE")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "PROFILE")]
     pub(crate) profile: Option<String>,
     /// Prints JSON, for programs
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
 }
 

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use anyhow::{Context, Result, anyhow};
 use axum::{Router, body::Body, http};
 use http_body_util::BodyExt;
-use pabal_core::Secret;
+use pabal_core::{Clock, Secret};
 use pabal_engine::Engine;
 use pabal_store_sqlite::RunLock;
 use serde::{Serialize, de::DeserializeOwned};
@@ -16,6 +16,8 @@ use crate::{api::Problem, token};
 
 /// A bulk act on a busy store takes its time, but no command waits for ever.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+
+const HEALTH_LIMIT: Duration = Duration::from_secs(2);
 
 /// The way to the operators' interface.
 pub(crate) enum Client {
@@ -60,6 +62,15 @@ impl Client {
             .timeout(ANSWER_LIMIT)
             .build()?;
         Ok(Self::Remote { http, base: format!("http://{}", reachable(address)), token, holder })
+    }
+
+    /// Whether there is anybody to ask.
+    pub(crate) async fn answers(&self, clock: &dyn Clock) -> bool {
+        let Self::Remote { http, base, .. } = self else {
+            return true;
+        };
+        let asked = http.get(format!("{base}/healthz")).send();
+        matches!(clock.timeout(HEALTH_LIMIT, asked).await, Some(Ok(_)))
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(

@@ -1,6 +1,6 @@
 //! [`Hub`]: what `main` builds and runs.
 
-use std::{io::ErrorKind, process::ExitCode, sync::Arc};
+use std::{io::ErrorKind, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -23,6 +23,9 @@ use crate::{
 const FAILED: u8 = 1;
 /// Wrong use, or a configuration that is refused.
 const WRONG: u8 = 2;
+
+/// How long a command waits for another one that holds the store.
+const ANOTHER_COMMAND: Duration = Duration::from_secs(3);
 
 /// The hub with its adapters: built in `main`, run once.
 #[derive(Debug)]
@@ -173,11 +176,26 @@ async fn migrate(plan: &Plan, clock: Arc<dyn Clock>) -> Result<ExitCode> {
 /// To the running hub, or to the store itself if none runs.
 async fn connect(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Client> {
     let database = plan.database();
-    let lock = match RunLock::take(database) {
-        Ok(lock) => lock,
-        Err(LockError::Held { holder, .. }) => {
-            return Client::remote(database, plan.admin(), plan.token()?, holder);
+    let give_up = clock.elapsed() + ANOTHER_COMMAND;
+    let lock = loop {
+        match RunLock::take(database) {
+            Err(LockError::Held { holder, .. }) => {
+                let remote = Client::remote(database, plan.admin(), plan.token()?, holder);
+                // Another command is soon done, and a hub that starts soon listens.
+                let answers = match &remote {
+                    Ok(remote) => remote.answers(&*clock).await,
+                    Err(_) => false,
+                };
+                if answers || clock.elapsed() > give_up {
+                    return remote;
+                }
+                clock.sleep(Duration::from_millis(100)).await;
+            }
+            other => break other,
         }
+    };
+    let lock = match lock {
+        Ok(lock) => lock,
         // Somebody else's hub: its operators' interface can be had with the token alone.
         Err(LockError::Io { error, .. }) if error.kind() == ErrorKind::PermissionDenied => {
             let holder = "another user".to_owned();
