@@ -66,7 +66,8 @@ CREATE TABLE outbox (
     round       INTEGER NOT NULL,
     due         INTEGER NOT NULL,
     started     INTEGER NOT NULL,
-    accepted    INTEGER NOT NULL
+    accepted    INTEGER NOT NULL,
+    size        INTEGER NOT NULL        -- of the body, so that memory is planned before it is read
 ) STRICT;
 -- For the rest of one key, however deep the others are.
 CREATE INDEX outbox_key ON outbox (destination, slot, key, number) WHERE key IS NOT NULL;

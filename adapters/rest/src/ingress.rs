@@ -16,6 +16,8 @@ use axum::{
     routing::post,
 };
 use http_body_util::BodyExt as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
 use pabal_core::{Bytes, EndpointName, Message, Reason, Receipt, SendError, Sender, Verdict};
 
 use crate::{
@@ -38,12 +40,27 @@ pub struct PeerCertificate {
 /// A source is known from when its receiver is built until it is dropped. While it does not run,
 /// callers are asked to come back (503), so that a pause or reload is no reason for a partner to
 /// give a message up; a source nobody knows is a 404.
-#[derive(Clone, Default)]
-pub struct Ingress(Arc<RwLock<HashMap<EndpointName, Vec<Arc<Route>>>>>);
+#[derive(Clone)]
+pub struct Ingress {
+    routes: Arc<RwLock<HashMap<EndpointName, Vec<Arc<Route>>>>>,
+    /// What all bodies in hand may take, in units of [`MEMORY_UNIT`].
+    memory: Arc<Semaphore>,
+}
+
+/// All bodies in hand together, whatever their sources, in bytes; more callers come back later.
+const MEMORY_BYTES_MAX: usize = 256 * 1024 * 1024;
+const MEMORY_UNIT: usize = 1024;
+
+impl Default for Ingress {
+    fn default() -> Self {
+        let memory = Arc::new(Semaphore::new(MEMORY_BYTES_MAX / MEMORY_UNIT));
+        Self { routes: Arc::default(), memory }
+    }
+}
 
 impl fmt::Debug for Ingress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let routes = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         f.debug_set().entries(routes.keys()).finish()
     }
 }
@@ -69,12 +86,12 @@ impl Ingress {
     }
 
     pub(crate) fn add(&self, route: Arc<Route>) {
-        let mut routes = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         routes.entry(route.context.name.clone()).or_default().push(route);
     }
 
     pub(crate) fn remove(&self, route: &Arc<Route>) {
-        let mut routes = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = routes.get_mut(&route.context.name) {
             known.retain(|other| !Arc::ptr_eq(other, route));
             if known.is_empty() {
@@ -86,7 +103,7 @@ impl Ingress {
     /// During a reload two receivers of one source may live: the one that runs answers.
     fn find(&self, partner: &str, source: &str) -> Option<Arc<Route>> {
         let name = EndpointName::new(partner, source).ok()?;
-        let routes = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         let known = routes.get(&name)?;
         known.iter().rev().find(|route| route.is_open()).or(known.last()).cloned()
     }
@@ -107,14 +124,18 @@ async fn hand_over(
     // Whether the partner or only the source is unknown is nobody's business.
     let route = path.ok().and_then(|Path((partner, source))| ingress.find(&partner, &source));
     let result = match route {
-        Some(route) => route.hand_over(request).await,
+        Some(route) => route.hand_over(request, &ingress.memory).await,
         None => Err(Problem::not_found()),
     };
     result.unwrap_or_else(Problem::response)
 }
 
 impl Route {
-    async fn hand_over(&self, request: Request) -> Result<Response<Body>, Problem> {
+    async fn hand_over(
+        &self,
+        request: Request,
+        memory: &Arc<Semaphore>,
+    ) -> Result<Response<Body>, Problem> {
         let (parts, body) = request.into_parts();
         let headers = &parts.headers;
         self.admit(&parts)?;
@@ -122,18 +143,17 @@ impl Route {
         let Some((inbox, _in_hand)) = self.take() else {
             return Err(Problem::later("not-open", 1).detail("this source takes nothing now"));
         };
-        // Bounds the bodies in memory, too.
         let Ok(_room) = self.room.try_acquire() else {
             return Err(Problem::later("busy", 1).detail("too many hand-overs at the same time"));
         };
         let clock = &*self.context.clock;
-        let body = clock
-            .timeout(self.settings.timeout, read(body, headers, self.body_max))
+        let (body, _memory) = clock
+            .timeout(self.settings.timeout, read(body, headers, self.body_max, memory))
             .await
             .unwrap_or_else(|| {
-            let title = "The body did not arrive in time";
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", title))
-        })?;
+                let title = "The body did not arrive in time";
+                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", title))
+            })?;
         let form = Form {
             source: &self.context.name,
             check: &self.check,
@@ -223,8 +243,14 @@ fn taken(receipt: &Receipt) -> Response<Body> {
     response
 }
 
-/// Reads a body as it comes, and stops before it holds more than `max` bytes.
-async fn read(mut body: Body, headers: &HeaderMap, max: usize) -> Result<Bytes, Problem> {
+/// Reads a body as it comes, and stops before it holds more than `max` bytes, or all bodies together
+/// more than there is room for. The room is taken until the permit is dropped.
+async fn read(
+    mut body: Body,
+    headers: &HeaderMap,
+    max: usize,
+    memory: &Arc<Semaphore>,
+) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Problem> {
     let too_large = || {
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large")
             .detail(format!("at most {max} bytes are taken"))
@@ -235,6 +261,7 @@ async fn read(mut body: Body, headers: &HeaderMap, max: usize) -> Result<Bytes, 
         return Err(too_large());
     }
     let mut all = Vec::new();
+    let mut taken: Option<OwnedSemaphorePermit> = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Problem::unreadable("the body broke off"))?;
         if let Ok(data) = frame.into_data() {
@@ -242,7 +269,38 @@ async fn read(mut body: Body, headers: &HeaderMap, max: usize) -> Result<Bytes, 
                 return Err(too_large());
             }
             all.extend_from_slice(&data);
+            // Never waits: all of them waiting for the rest of their room would wait for ever.
+            let units = all.len().div_ceil(MEMORY_UNIT);
+            let missing = units - taken.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+            let more = u32::try_from(missing)
+                .ok()
+                .and_then(|missing| Arc::clone(memory).try_acquire_many_owned(missing).ok());
+            let Some(more) = more else {
+                return Err(Problem::later("busy", 1).detail("too much is in hand at the moment"));
+            };
+            match &mut taken {
+                Some(taken) => taken.merge(more),
+                None => taken = Some(more),
+            }
         }
     }
-    Ok(all.into())
+    Ok((all.into(), taken))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bodies_in_hand_have_a_bound_together_and_give_their_room_back() {
+        let memory = Arc::new(Semaphore::new(10));
+        let headers = HeaderMap::new();
+        let body = || Body::from(vec![0; 6 * MEMORY_UNIT]);
+        let first = read(body(), &headers, usize::MAX, &memory).await.unwrap();
+        let second = read(body(), &headers, usize::MAX, &memory).await.unwrap_err();
+        assert_eq!(second.response().status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop(first);
+        assert!(read(body(), &headers, usize::MAX, &memory).await.is_ok());
+        assert_eq!(memory.available_permits(), 10);
+    }
 }

@@ -115,7 +115,7 @@ pub fn cases() -> Vec<Case> {
             a_late_success_of_an_earlier_round_changes_nothing,
             pinned_bytes_survive_retry_death_and_replay,
             sends_noted_before_they_began_are_counted_until_settled,
-            a_message_that_is_gone_loads_as_nothing,
+            a_settled_delivery_and_a_message_that_is_gone_load_as_nothing,
         }
         dead_letters {
             what_is_dead_is_not_read_until_replayed,

@@ -32,7 +32,7 @@ pub use message::{Arrival, Body, BodyReference, Headers, Message, Origin};
 pub use name::{EndpointName, NameError};
 pub use operate::*;
 pub use policy::{BreakerPolicy, OnDead, Order, RetryPolicy, TypePattern};
-pub use rules::{AnswerRule, Judgement, Predicate, Reader, View, Writer, Written};
+pub use rules::{AnswerRule, Judgement, Predicate, Reader, RuleError, View, Writer, Written};
 pub use secret::{Secret, SecretReference, Secrets};
 pub use sender::{Limits, ReceiveError, Receiver, Sender};
 pub use settings::{ConfigError, Settings};

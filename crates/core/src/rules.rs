@@ -35,7 +35,18 @@ pub trait Predicate: Debug + Send + Sync {
     ///
     /// # Errors
     /// If the rule fails, or yields anything but exactly one boolean: that is never "no".
-    fn test(&self, view: &View<'_>) -> Result<bool, String>;
+    fn test(&self, view: &View<'_>) -> Result<bool, RuleError>;
+}
+
+/// Why a condition has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// It fails on this message, and will again until one of them is changed.
+    #[error("{0}")]
+    Fault(String),
+    /// It could not be evaluated now; it may be later.
+    #[error("{0}")]
+    Busy(String),
 }
 
 /// What a rule makes of a partner's answer.

@@ -47,8 +47,8 @@ pub trait Store: Debug + Send + Sync {
     -> Result<Vec<Delivery>, StoreError>;
     /// For how long after a number was seen a lower one may still appear; zero: never.
     fn late_commits_for(&self) -> Duration;
-    /// The messages of these deliveries with what was pinned for them. `None` where the body is
-    /// gone.
+    /// The messages of these deliveries with what was pinned for them. `None` where the delivery is
+    /// settled, so that an old reading of it is noticed before it is sent, or where its body is gone.
     async fn load(&self, which: &[(Number, MessageId)]) -> Result<Vec<Option<Loaded>>, StoreError>;
     /// Notes before they are sent that these deliveries are about to be, once more.
     async fn mark_started(&self, epoch: Epoch, numbers: &[Number]) -> Result<(), StoreError>;
@@ -281,6 +281,8 @@ pub struct Delivery {
     pub due_in: Duration,
     /// Time since the message was accepted.
     pub age: Duration,
+    /// The size of the body as received, in bytes.
+    pub size: u64,
 }
 
 /// A message to be sent.

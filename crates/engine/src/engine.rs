@@ -18,6 +18,7 @@ use crate::{
     careful::Gate,
     dispatcher::{Dispatcher, Signal, Start},
     inbox::{Inbox, Shared},
+    memory::Memory,
     receivers,
     router::Router,
     sending::Caller,
@@ -143,7 +144,7 @@ impl Engine {
             let (jobs, queue) = mpsc::unbounded_channel();
             let settling = settler::run(Arc::clone(&store), Arc::clone(&clock), epoch, queue);
             running.settler = Some(tokio::spawn(settling));
-            let gate = Gate::default();
+            let (gate, memory) = (Gate::default(), Memory::default());
             let holders = store.lanes().await?;
             for destination in destinations {
                 let destination = Arc::new(destination);
@@ -170,6 +171,7 @@ impl Engine {
                         clock: Arc::clone(&clock),
                         epoch,
                         gate: gate.clone(),
+                        memory: memory.clone(),
                     },
                     observer: Arc::clone(&observer),
                     settler: jobs.clone(),

@@ -85,7 +85,12 @@ impl Sender for Inbox {
         for prepared in self.prepare_all(batch).await {
             replies.push(match prepared {
                 Ok(entry) => self.enqueue(entry, &failed).await,
-                Err(refused) => Err(refused),
+                Err(refused @ SendError::Permanent { .. }) => Err(refused),
+                Err(later) => {
+                    // Nothing behind it may overtake it.
+                    failed.store(true, Ordering::Release);
+                    Err(later)
+                }
             });
         }
         let mut verdicts = Vec::with_capacity(batch.len());

@@ -10,52 +10,20 @@
 //!                                          └─ dead, holds ► Held ── replayed, freed ──► Ready
 //! ```
 
+mod row;
+
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
 
-use pabal_core::{Delivery, MessageId, Number, Order};
+use pabal_core::{Delivery, Number, Order};
+
+pub(crate) use self::row::{Fetch, KeyId, Outcome, Row};
 
 /// Of a blocked key so many deliveries stand in memory; of the rest only that there are more.
 pub(crate) const ROWS_PER_KEY: usize = 32;
-
-/// What may not overtake each other at one destination.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum KeyId {
-    /// The deliveries of one key.
-    Key(Arc<str>),
-    /// A delivery that waits for no other.
-    Single(Number),
-    /// All deliveries of the destination.
-    All,
-}
-
-/// A delivery as the lane remembers it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) number: Number,
-    pub(crate) message: MessageId,
-    pub(crate) attempts: u32,
-    pub(crate) round: u32,
-    /// Noted sends that were never settled.
-    pub(crate) started: u32,
-    /// May go out from this time on (the clock's elapsed time).
-    pub(crate) due: Duration,
-    /// When the message was accepted (the same clock; negative times are cut to zero).
-    pub(crate) accepted: Duration,
-    /// It may have been in flight when an earlier holder died.
-    pub(crate) careful: bool,
-    /// Its send panicked or lost its verdict: it goes alone until it is told apart.
-    pub(crate) alone: bool,
-    /// Panics while it was sent alone.
-    pub(crate) panics: u32,
-    /// How often the place refused it while the destination was open.
-    pub(crate) setbacks: u32,
-    /// It failed as a probe: it goes behind all others until the destination opens.
-    pub(crate) probed: bool,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -72,32 +40,6 @@ struct Queue {
     rows: VecDeque<Row>,
     /// The table has further deliveries of this key above this number.
     more: Option<Number>,
-}
-
-/// What the lane wants to be read from the table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fetch {
-    /// The next deliveries of a key.
-    Key { key: KeyId, after: Number },
-    /// Deliveries that did not fit into memory.
-    Forgotten { after: Number },
-    /// All of the destination, as the net below everything else.
-    Sweep { after: Number },
-}
-
-/// What becomes of the delivery in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// It has left the table.
-    Gone,
-    /// It is a dead letter that holds its key.
-    Holds,
-    /// Again at this time, after one more attempt if it was spent.
-    Retry { due: Duration, spent: bool },
-    /// It was not tried.
-    Back,
-    /// It failed as a probe, which costs nothing but its turn.
-    Turn,
 }
 
 #[derive(Debug)]
@@ -227,20 +169,8 @@ impl Lanes {
     }
 
     fn row(&self, delivery: &Delivery, now: Duration, head: bool) -> Row {
-        Row {
-            number: delivery.number,
-            message: delivery.message,
-            attempts: delivery.attempts,
-            round: delivery.round,
-            started: delivery.started,
-            due: now + delivery.due_in,
-            accepted: now.saturating_sub(delivery.age),
-            careful: head && delivery.number <= self.careful_up_to,
-            alone: false,
-            panics: 0,
-            setbacks: 0,
-            probed: false,
-        }
+        let careful = head && delivery.number <= self.careful_up_to;
+        Row { careful, ..Row::of(delivery, now) }
     }
 
     fn add(&mut self, delivery: &Delivery, now: Duration) {

@@ -1,5 +1,7 @@
 //! Lane state against a model of the table.
 
+use pabal_core::MessageId;
+
 use super::*;
 
 fn delivery(number: Number, key: Option<&str>) -> Delivery {
@@ -14,6 +16,7 @@ fn delivery(number: Number, key: Option<&str>) -> Delivery {
         started: 0,
         due_in: Duration::ZERO,
         age: Duration::ZERO,
+        size: 1,
     }
 }
 

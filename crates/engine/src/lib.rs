@@ -13,6 +13,7 @@ mod event;
 mod health;
 mod inbox;
 mod lanes;
+mod memory;
 mod operate;
 mod plan;
 mod receivers;

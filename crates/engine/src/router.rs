@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use pabal_core::{EndpointName, Message, Predicate, Reason, SendError, TypePattern, View};
+use pabal_core::{
+    Cause, EndpointName, Message, Predicate, Reason, RuleError, SendError, TypePattern, View,
+};
 
 use crate::{Destination, edge};
 
@@ -49,7 +51,7 @@ impl Router {
     /// Routes one message; `address` is the one destination it names.
     ///
     /// # Errors
-    /// If it names a destination that does not exist.
+    /// If it names a destination that does not exist, or a condition has no answer now.
     pub(crate) fn route(
         &self,
         message: &Message,
@@ -71,7 +73,13 @@ impl Router {
             match subscription.wants(message, &view) {
                 Ok(true) => routed.destinations.push(subscription.destination.clone()),
                 Ok(false) => {}
-                Err(fault) => routed.faults.push((subscription.destination.clone(), fault)),
+                Err(RuleError::Fault(fault)) => {
+                    routed.faults.push((subscription.destination.clone(), fault));
+                }
+                Err(RuleError::Busy(why)) => {
+                    let cause = Cause::with("a condition could not be evaluated now", why);
+                    return Err(SendError::transient(cause));
+                }
             }
         }
         Ok(routed)
@@ -88,11 +96,12 @@ impl Router {
             .find(|subscription| subscription.destination == *destination)
             .ok_or_else(|| format!("there is no destination {destination} any more"))?
             .wants(message, &View::new(message))
+            .map_err(|error| error.to_string())
     }
 }
 
 impl Subscription {
-    fn wants(&self, message: &Message, view: &View<'_>) -> Result<bool, String> {
+    fn wants(&self, message: &Message, view: &View<'_>) -> Result<bool, RuleError> {
         if !self.takes.iter().any(|pattern| pattern.matches(&message.message_type)) {
             return Ok(false);
         }
@@ -117,9 +126,9 @@ mod tests {
     struct BodyIs(&'static str);
 
     impl Predicate for BodyIs {
-        fn test(&self, view: &View<'_>) -> Result<bool, String> {
+        fn test(&self, view: &View<'_>) -> Result<bool, RuleError> {
             match view.message.body.inline().map(AsRef::as_ref) {
-                Some(b"?") => Err("not a boolean".into()),
+                Some(b"?") => Err(RuleError::Fault("not a boolean".into())),
                 body => Ok(body == Some(self.0.as_bytes())),
             }
         }

@@ -11,6 +11,7 @@ use crate::{
     Destination,
     careful::Gate,
     lanes::{KeyId, Row},
+    memory::{Memory, Room},
 };
 
 /// A call that takes longer than this has failed, whatever its adapter's own limit.
@@ -25,6 +26,8 @@ pub(crate) struct Outgoing {
     /// To be pinned if this attempt may reach the partner.
     pub(crate) pin: Option<Written>,
     pub(crate) sha256: [u8; 32],
+    /// Given back with the body.
+    pub(crate) room: Room,
 }
 
 /// What one delivery's attempt gave.
@@ -73,6 +76,7 @@ pub(crate) fn write(
     key: &KeyId,
     row: &Row,
     loaded: Loaded,
+    room: Room,
 ) -> Result<Outgoing, SendError> {
     let Loaded { mut message, written } = loaded;
     let mut pin = None;
@@ -95,7 +99,7 @@ pub(crate) fn write(
         Body::Inline(bytes) => Sha256::digest(bytes).into(),
         Body::Stored(reference) => reference.sha256,
     };
-    Ok(Outgoing { key: key.clone(), row: row.clone(), message, pin, sha256 })
+    Ok(Outgoing { key: key.clone(), row: row.clone(), message, pin, sha256, room })
 }
 
 /// What a call needs besides the deliveries.
@@ -106,6 +110,7 @@ pub(crate) struct Caller {
     pub(crate) clock: Arc<dyn pabal_core::Clock>,
     pub(crate) epoch: Epoch,
     pub(crate) gate: Gate,
+    pub(crate) memory: Memory,
 }
 
 impl Caller {
@@ -125,8 +130,8 @@ impl Caller {
         let (rest, messages): (Vec<_>, Vec<_>) = batch
             .into_iter()
             .map(|outgoing| {
-                let Outgoing { key, row, message, pin, sha256 } = outgoing;
-                ((key, row, pin, sha256, message.body.size()), message)
+                let Outgoing { key, row, message, pin, sha256, room } = outgoing;
+                ((key, row, pin, sha256, message.body.size(), room), message)
             })
             .unzip();
         let start = self.clock.elapsed();
@@ -136,7 +141,7 @@ impl Caller {
         let verdicts = explained(sent, messages.len());
         rest.into_iter()
             .zip(verdicts)
-            .map(|((key, row, pin, sha256, size), verdict)| Tried {
+            .map(|((key, row, pin, sha256, size, _room), verdict)| Tried {
                 key,
                 row,
                 verdict,
@@ -150,7 +155,7 @@ impl Caller {
 }
 
 pub(crate) fn tried(outgoing: Outgoing, verdict: Verdict, duration: Duration) -> Tried {
-    let Outgoing { key, row, message, pin, sha256 } = outgoing;
+    let Outgoing { key, row, message, pin, sha256, .. } = outgoing;
     Tried { key, row, verdict, duration, pin, sha256: Some(sha256), size: message.body.size() }
 }
 

@@ -257,7 +257,7 @@ pub(crate) async fn insert_deliveries(
     for chunk in deliveries.chunks(CHUNK) {
         let mut sql = QueryBuilder::new(
             "INSERT INTO outbox (number, message, destination, slot, key, attempts, round, due, \
-             started, accepted) ",
+             started, accepted, size) ",
         );
         sql.push_values(chunk, |mut row, (message, destination)| {
             row.push_bind(number)
@@ -268,7 +268,8 @@ pub(crate) async fn insert_deliveries(
                 .push("0, 0")
                 .push_bind(now)
                 .push("0")
-                .push_bind(now);
+                .push_bind(now)
+                .push_bind(message.body.size().cast_signed());
             number += 1;
         });
         let query = sql.build().persistent(chunk.len() == CHUNK);

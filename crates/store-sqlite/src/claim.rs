@@ -1,6 +1,6 @@
 //! What may go out next, and what goes with it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use pabal_core::{
     Delivery, EndpointName, Epoch, Loaded, Message, MessageId, Number, StoreError, Which, Written,
@@ -20,7 +20,7 @@ pub(crate) async fn deliveries(
     limit: usize,
 ) -> Result<Vec<Delivery>, StoreError> {
     let mut sql = QueryBuilder::new(
-        "SELECT number, message, destination, slot, key, attempts, round, started, due, accepted \
+        "SELECT number, message, destination, slot, key, attempts, round, started, due, accepted, size \
          FROM outbox WHERE ",
     );
     match which {
@@ -61,6 +61,7 @@ pub(crate) async fn deliveries(
                 started: row.count()?,
                 due_in: span(now, row.next()?),
                 age: span(row.next()?, now),
+                size: row.next::<i64>()?.unsigned_abs(),
             })
         })
         .collect()
@@ -93,9 +94,17 @@ pub(crate) async fn load(
         let body = row.next::<Vec<u8>>()?.into();
         pinned.insert(number, Written { body, content_type });
     }
+    let query =
+        sqlx::query("SELECT number FROM outbox WHERE number IN (SELECT value FROM json_each(?))")
+            .bind(numbers(which.iter().map(|(number, _)| *number)));
+    let mut there = HashSet::new();
+    for row in store.fetch(query).await? {
+        there.insert(Columns::of(&row).next::<Number>()?);
+    }
     Ok(which
         .iter()
         .map(|(number, id)| {
+            there.contains(number).then_some(())?;
             Some(Loaded { message: messages.get(id)?.clone(), written: pinned.remove(number) })
         })
         .collect())

@@ -29,8 +29,9 @@ pub(crate) async fn replay(
     let ids = numbers(letters.iter().map(|letter| letter.id));
     let query = sqlx::query(
         "INSERT INTO outbox (number, message, destination, slot, key, attempts, round, due, \
-         started, accepted) SELECT number, message, endpoint, slot, key, 0, round + 1, ?, 0, \
-         accepted FROM dead_letter WHERE id IN (SELECT value FROM json_each(?))",
+         started, accepted, size) SELECT number, message, endpoint, slot, key, 0, round + 1, ?, \
+         0, accepted, (SELECT size FROM message WHERE message.id = dead_letter.message) \
+         FROM dead_letter WHERE id IN (SELECT value FROM json_each(?))",
     )
     .bind(now)
     .bind(&ids);

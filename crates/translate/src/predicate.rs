@@ -1,8 +1,8 @@
 //! `when`: a condition on a message, written in jq.
 
-use pabal_core::{Predicate, View};
+use pabal_core::{Predicate, RuleError, View};
 
-use crate::{Jq, JqError, envelope::Parsed};
+use crate::{Jq, JqError, JqErrorKind, envelope::Parsed};
 
 /// A jq expression over the canonical JSON and `$message` that must yield exactly one boolean.
 #[derive(Debug)]
@@ -20,18 +20,29 @@ impl JqPredicate {
 }
 
 impl Predicate for JqPredicate {
-    fn test(&self, view: &View<'_>) -> Result<bool, String> {
-        let parsed =
-            view.parsed(Parsed::of).ok_or("another kind of rule has parsed this message")?;
-        let body = parsed.body.as_ref().map_err(Clone::clone)?;
-        let outputs =
-            self.0.run(body, std::slice::from_ref(&parsed.envelope)).map_err(|e| e.to_string())?;
-        match outputs.as_slice() {
-            [one] => {
-                one.as_bool().ok_or_else(|| format!("yielded {}, not true or false", one.excerpt()))
+    fn test(&self, view: &View<'_>) -> Result<bool, RuleError> {
+        let fault = |text: String| Err(RuleError::Fault(text));
+        let Some(parsed) = view.parsed(Parsed::of) else {
+            return fault("another kind of rule has parsed this message".to_owned());
+        };
+        let body = match &parsed.body {
+            Ok(body) => body,
+            Err(text) => return fault(text.clone()),
+        };
+        let outputs = match self.0.run(body, std::slice::from_ref(&parsed.envelope)) {
+            Ok(outputs) => outputs,
+            Err(error) if error.kind == JqErrorKind::Busy => {
+                return Err(RuleError::Busy(error.to_string()));
             }
-            [] => Err("yielded nothing, not true or false".to_owned()),
-            [first, second, ..] => Err(format!(
+            Err(error) => return fault(error.to_string()),
+        };
+        match outputs.as_slice() {
+            [one] => match one.as_bool() {
+                Some(answer) => Ok(answer),
+                None => fault(format!("yielded {}, not true or false", one.excerpt())),
+            },
+            [] => fault("yielded nothing, not true or false".to_owned()),
+            [first, second, ..] => fault(format!(
                 "yielded {} values, the first {} and {}, not one true or false",
                 outputs.len(),
                 first.excerpt(),
@@ -58,7 +69,8 @@ mod tests {
 
     fn test(text: &str, content_type: &str, body: &str) -> Result<bool, String> {
         let message = message(content_type, body);
-        JqPredicate::compile(text).unwrap().test(&View::new(&message))
+        let tested = JqPredicate::compile(text).unwrap().test(&View::new(&message));
+        tested.map_err(|error| error.to_string())
     }
 
     #[test]

@@ -9,13 +9,24 @@ use crate::{
     careful::STARTS_MAX,
     health::Permission,
     lanes::{KeyId, Outcome, Row},
+    memory::Room,
     sending::{self, Outgoing},
 };
+
+/// While there is no room for a body, it is looked for again after this time.
+const MEMORY_PAUSE: Duration = Duration::from_millis(50);
+
+/// A delivery to be sent, with the room for its body.
+pub(super) struct Taken {
+    key: KeyId,
+    row: Row,
+    room: Room,
+}
 
 impl Dispatcher {
     /// The next deliveries that may go, as many as calls are free; `None`: none, and
     /// [`Dispatcher::wake_at`] says until when.
-    pub(super) fn take(&mut self, now: Duration) -> Option<(Vec<(KeyId, Row)>, bool)> {
+    pub(super) fn take(&mut self, now: Duration) -> Option<(Vec<Taken>, bool)> {
         let destination = &self.caller.destination;
         let batch_max = destination.sender.limits().batch_max.max(1);
         let free = destination.concurrency.saturating_sub(self.calls.len()) * batch_max;
@@ -37,22 +48,31 @@ impl Dispatcher {
                 self.wake_at = if probe { None } else { self.lanes.next_due() };
                 break;
             };
+            let (key, row) = next;
+            let Some(room) = self.caller.memory.room_for(row.size) else {
+                self.lanes.settled(&key, row.number, Outcome::Back);
+                self.wake_at = Some(now + MEMORY_PAUSE);
+                break;
+            };
             self.health.sent(now);
-            taken.push(next);
+            taken.push(Taken { key, row, room });
         }
         (!taken.is_empty()).then_some((taken, probe))
     }
 
-    pub(super) async fn launch(&mut self, taken: Vec<(KeyId, Row)>, probe: bool) {
-        let ids: Vec<_> = taken.iter().map(|(_, row)| (row.number, row.message)).collect();
+    pub(super) async fn launch(&mut self, taken: Vec<Taken>, probe: bool) {
+        let ids: Vec<_> = taken.iter().map(|it| (it.row.number, it.row.message)).collect();
         let loaded = match self.caller.store.load(&ids).await {
             Ok(loaded) => loaded,
-            Err(error) => return self.give_back(taken, &error),
+            Err(error) => {
+                let rows = taken.into_iter().map(|it| (it.key, it.row)).collect();
+                return self.give_back(rows, &error);
+            }
         };
         let destination = Arc::clone(&self.caller.destination);
         let mut outgoing = Vec::new();
         let mut missing = Vec::new();
-        for ((key, row), loaded) in taken.into_iter().zip(loaded) {
+        for (Taken { key, row, room }, loaded) in taken.into_iter().zip(loaded) {
             match loaded {
                 None => missing.push((key, row)),
                 Some(_) if row.started >= STARTS_MAX => {
@@ -63,7 +83,7 @@ impl Dispatcher {
                         "the process ended while it was sent",
                     );
                 }
-                Some(loaded) => match sending::write(&destination, &key, &row, loaded) {
+                Some(loaded) => match sending::write(&destination, &key, &row, loaded, room) {
                     Ok(out) => outgoing.push(out),
                     Err(error) => self.cannot_be_sent(key, row, &error),
                 },

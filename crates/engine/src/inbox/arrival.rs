@@ -29,18 +29,18 @@ pub(crate) fn prepare(
     let received = message.clone();
     match read(source, shared, message, fingerprint) {
         Ok(entry) => Ok(entry),
-        Err(Refusal { reason, error }) => match (source.on_invalid, error.cause()) {
-            (OnInvalid::Keep, Some(cause)) => {
-                Ok(set_aside(storable(received), reason, cause.clone()))
+        Err(Refusal { reason, error: SendError::Permanent { cause, .. } })
+            if source.on_invalid == OnInvalid::Keep =>
+        {
+            Ok(set_aside(storable(received), reason, cause))
+        }
+        Err(Refusal { error, .. }) => {
+            if let SendError::Permanent { reason, .. } = &error {
+                let event = Event::Refused { source: &source.name, reason: *reason };
+                shared.observer.observe(event);
             }
-            _ => {
-                if let SendError::Permanent { reason, .. } = &error {
-                    let event = Event::Refused { source: &source.name, reason: *reason };
-                    shared.observer.observe(event);
-                }
-                Err(error)
-            }
-        },
+            Err(error)
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use pabal_core::{
-    Clock, DeadKind, LinkChange, Message, Paused, Predicate, Reason, SendError, View,
+    Clock, DeadKind, LinkChange, Message, Paused, Predicate, Reason, RuleError, SendError, View,
 };
 
 use crate::kit::{Kit, Partner, Step, act, hand_over, message, name, ok, text};
@@ -125,8 +125,12 @@ async fn a_paused_destination_sends_nothing_until_it_is_resumed_and_a_paused_sou
 struct Broken(Arc<AtomicBool>);
 
 impl Predicate for Broken {
-    fn test(&self, _: &View<'_>) -> Result<bool, String> {
-        if self.0.load(Ordering::SeqCst) { Ok(true) } else { Err("yields a string".into()) }
+    fn test(&self, _: &View<'_>) -> Result<bool, RuleError> {
+        if self.0.load(Ordering::SeqCst) {
+            Ok(true)
+        } else {
+            Err(RuleError::Fault("yields a string".into()))
+        }
     }
 }
 
