@@ -68,7 +68,8 @@ impl Running {
         if !admin_address.ip().is_loopback() {
             tracing::warn!(address = %admin_address, "operators' listener is open to the network without TLS: put a proxy with TLS before it");
         }
-        let partners = plan.ingress().router().merge(api::health_routes(stage.health.clone()));
+        let partners = api::only_while_running(plan.ingress().router(), stage.health.clone())
+            .merge(api::health_routes(stage.health.clone()));
         let serve = |listener: TcpListener, acceptor, router: Router, stop: &Stop| {
             tokio::spawn(listen::serve(listener, acceptor, router, clock.clone(), stop.clone()))
         };

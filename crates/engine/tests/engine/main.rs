@@ -1,6 +1,7 @@
 //! The engine on a real store, by passed time.
 
 mod careful;
+mod faulty;
 mod kit;
 mod operators;
 mod stopping;

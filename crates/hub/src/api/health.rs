@@ -2,9 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use axum::{Router, extract::State, http::StatusCode, routing::get};
+use axum::{
+    Router,
+    extract::{Request, State},
+    http::StatusCode,
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::get,
+};
 
-use super::types::Phase;
+use super::{Problem, types::Phase};
 
 /// Whether the hub runs, for all who ask.
 #[derive(Debug, Clone)]
@@ -39,5 +46,50 @@ async fn ready(State(health): State<Health>) -> (StatusCode, &'static str) {
         Phase::Running => (StatusCode::OK, "ready\n"),
         Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
         Phase::Stopping | Phase::NotRunning => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+    }
+}
+
+/// Asks callers to come back while the hub starts or stops. Its sources are not known then, and a
+/// partner must not take that for an address that does not exist.
+pub(crate) fn only_while_running(router: Router, health: Health) -> Router {
+    router.layer(middleware::from_fn_with_state(health, pass_while_running))
+}
+
+async fn pass_while_running(
+    State(health): State<Health>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match health.phase() {
+        Phase::Running => next.run(request).await,
+        Phase::Starting | Phase::Stopping | Phase::NotRunning => {
+            Problem::not_running().into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_hub_that_starts_or_stops_asks_partners_to_come_back() {
+        let health = Health::new(Phase::Starting);
+        // As before the sources are built: nothing is known yet.
+        let router =
+            only_while_running(pabal_adapter_rest::Ingress::new().router(), health.clone());
+        let ask = async || {
+            let request = Request::post("/in/town/orders").body(Body::empty()).unwrap();
+            let answer = router.clone().oneshot(request).await.unwrap();
+            (answer.status().as_u16(), answer.headers().contains_key("retry-after"))
+        };
+        assert_eq!(ask().await, (503, true));
+        health.set(Phase::Running);
+        assert_eq!(ask().await, (404, false));
+        health.set(Phase::Stopping);
+        assert_eq!(ask().await, (503, true));
     }
 }

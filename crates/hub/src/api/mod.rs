@@ -28,7 +28,7 @@ use pabal_core::{BODY_BYTES_MAX, Clock, EndpointName, Secret, Store};
 use pabal_engine::Engine;
 use tower_http::catch_panic::CatchPanicLayer;
 
-pub(crate) use health::{Health, routes as health_routes};
+pub(crate) use health::{Health, only_while_running, routes as health_routes};
 pub(crate) use problem::Problem;
 
 use crate::{metrics::Metrics, token};
