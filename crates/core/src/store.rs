@@ -50,8 +50,8 @@ pub trait Store: Debug + Send + Sync {
     /// The messages of these deliveries with what was pinned for them. `None` where the delivery is
     /// settled, so that an old reading of it is noticed before it is sent, or where its body is gone.
     async fn load(&self, which: &[(Number, MessageId)]) -> Result<Vec<Option<Loaded>>, StoreError>;
-    /// Notes before they are sent that these deliveries are about to be, once more.
-    async fn mark_started(&self, epoch: Epoch, numbers: &[Number]) -> Result<(), StoreError>;
+    /// Notes before they are sent that these deliveries are about to be, for the so-manieth time.
+    async fn mark_started(&self, epoch: Epoch, starts: &[(Number, u32)]) -> Result<(), StoreError>;
     /// The keys of a destination that dead letters hold, with the lowest number of each.
     async fn held(
         &self,
@@ -371,6 +371,8 @@ pub struct Routing {
     pub message: MessageId,
     /// To whom.
     pub destinations: Vec<EndpointName>,
+    /// Destinations that could not be asked, and why: dead letters of kind routing.
+    pub faults: Vec<(EndpointName, String)>,
     /// The dead letter of kind routing that this answers.
     pub dead_letter: Option<i64>,
 }

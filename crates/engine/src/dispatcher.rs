@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use pabal_core::{DeadReason, Delivery, Number, Settled, Tripped};
+use pabal_core::{DeadReason, Delivery, Number, Settled, Tripped, Written};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
     task::{Id, JoinSet},
@@ -20,6 +20,7 @@ use tokio::{
 
 use crate::{
     DestinationStatus, Observer,
+    careful::Pass,
     health::Health,
     lanes::{Fetch, KeyId, Lanes, Row},
     sending::{Caller, Tried},
@@ -27,7 +28,7 @@ use crate::{
 };
 
 /// Deliveries whose lane state is held in memory, per destination.
-const ROWS_MAX: usize = 100_000;
+const ROWS_MAX: usize = 200_000;
 /// Deliveries read from the store in one go.
 const LOAD_MAX: usize = 64;
 /// Deliveries of one key, or of what did not fit into memory, read in one go.
@@ -36,6 +37,8 @@ const PAGE: usize = 500;
 const SWEEP: Duration = Duration::from_secs(600);
 /// While the store cannot, it is asked again after this time.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
+/// Deliveries sent whose verdict is not written yet; while the store cannot, no more are sent.
+const UNSETTLED_MAX: usize = 1_000;
 /// A delivery that panicked alone so often is a dead letter.
 const PANICS_MAX: u32 = 3;
 
@@ -50,11 +53,11 @@ pub(crate) enum Signal {
     Late(Vec<Delivery>),
     /// Deliveries were put back, or dead letters given up.
     Changed(Vec<Number>),
-    /// A settlement was written.
-    Settled { follow: Follow, settled: Settled },
+    /// A settlement was written; `None`: it never can be, and the delivery stays as it was.
+    Settled { follow: Follow, settled: Option<Settled> },
     /// An operator paused it, or let go.
     Paused(bool),
-    /// No more sends; those in hand get this long.
+    /// No more sends; those in hand are cut off at this time.
     Stop(Duration),
 }
 
@@ -65,6 +68,7 @@ pub(crate) struct Follow {
     row: Row,
     next: Next,
     told: Option<Told>,
+    _alone: Option<Pass>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -87,15 +91,30 @@ struct Told {
 
 #[derive(Debug)]
 struct Call {
-    rows: Vec<(KeyId, Row)>,
+    rows: Vec<InHand>,
     probe: bool,
+}
+
+/// What is remembered of a delivery while it is sent, should its call be lost.
+#[derive(Debug)]
+struct InHand {
+    key: KeyId,
+    row: Row,
+    pin: Option<Written>,
+    sha256: [u8; 32],
+    size: u64,
 }
 
 /// What was read on the side.
 #[derive(Debug)]
 enum Chore {
     Fetched(Fetch, Vec<Delivery>),
-    Changed { held: Vec<(Option<String>, Number)>, back: Vec<Delivery> },
+    Changed {
+        /// What was held when it was asked.
+        asked: HashMap<KeyId, u64>,
+        held: Vec<(Option<String>, Number)>,
+        back: Vec<Delivery>,
+    },
     LinkWritten,
 }
 
@@ -110,6 +129,7 @@ pub(crate) struct Dispatcher {
     health: Health,
     paused: bool,
     stop_at: Option<Duration>,
+    cut_off: bool,
     calls: JoinSet<Vec<Tried>>,
     in_hand: HashMap<Id, Call>,
     unsettled: usize,
@@ -140,8 +160,8 @@ impl Dispatcher {
         let (own, signals) = mpsc::unbounded_channel();
         let destination = &start.caller.destination;
         let mut lanes = Lanes::new(destination.order, ROWS_MAX, start.careful);
-        for (key, number) in &start.held {
-            lanes.hold(key.as_deref(), *number);
+        for (key, _) in &start.held {
+            lanes.hold(key.as_deref());
         }
         let mut health = Health::new(destination.breaker.clone(), destination.rate);
         let link_known = start.tripped.map(|tripped| {
@@ -160,13 +180,15 @@ impl Dispatcher {
             health,
             paused: start.paused,
             stop_at: None,
+            cut_off: false,
             calls: JoinSet::new(),
             in_hand: HashMap::new(),
             unsettled: 0,
             chores: JoinSet::new(),
             wake_at: None,
             store_pause: Duration::ZERO,
-            sweep_at: now + SWEEP,
+            // Not all destinations at the same moment.
+            sweep_at: now + SWEEP.mul_f64(0.5 + fastrand::f64()),
             link_known,
             link_writing: false,
         };
@@ -206,7 +228,10 @@ impl Dispatcher {
                 Some(ended) = self.calls.join_next_with_id() => self.ended(ended),
                 Some(chore) = self.chores.join_next() => self.did(chore),
                 () = clock.sleep_until(wake_at) => {}
-                () = clock.sleep_until(stop_at) => self.calls.abort_all(),
+                () = clock.sleep_until(stop_at), if !self.cut_off => {
+                    self.cut_off = true;
+                    self.calls.abort_all();
+                }
             }
         }
     }
@@ -220,7 +245,7 @@ impl Dispatcher {
             Signal::Changed(numbers) => self.read_changes(numbers),
             Signal::Settled { follow, settled } => self.settled(follow, settled, now),
             Signal::Paused(paused) => self.paused = paused,
-            Signal::Stop(grace) => self.stop_at = Some(now.saturating_add(grace)),
+            Signal::Stop(deadline) => self.stop_at = Some(deadline),
         }
     }
 
@@ -229,7 +254,7 @@ impl Dispatcher {
         self.wake_at = None;
         if self.sweep_at <= now {
             self.sweep_at = now + SWEEP;
-            self.fetch(Fetch::Sweep { after: 0 });
+            self.lanes.sweep();
         }
         if self.paused || self.stop_at.is_some() {
             return;
@@ -238,12 +263,10 @@ impl Dispatcher {
             self.wake_at = Some(self.store_pause);
             return;
         }
-        while let Some((taken, probe)) = self.take(now) {
+        if let Some((taken, probe)) = self.take(now) {
             self.launch(taken, probe).await;
-            if self.store_pause > now {
-                self.wake_at = Some(self.store_pause);
-                return;
-            }
+            // There may be more; but first what has happened meanwhile, a pause or stop.
+            self.wake_at = Some(self.store_pause.max(now));
         }
     }
 }

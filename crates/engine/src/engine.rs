@@ -12,6 +12,7 @@ use tokio::{
     sync::{Semaphore, mpsc},
     task::JoinHandle,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     Destination, Event, Observer, Setup,
@@ -26,6 +27,8 @@ use crate::{
     tail::{PAGES_UNDER_WAY, Tail, Wake},
 };
 
+/// After the grace, writing what is known gets this much longer.
+const WRITING: Duration = Duration::from_secs(5);
 /// The one lane layout there is until lanes are spread over nodes.
 const LAYOUT: i64 = 1;
 
@@ -38,6 +41,7 @@ pub struct Engine {
     observer: Arc<dyn Observer>,
     grace: Duration,
     wake: Wake,
+    broken: Stop,
     statuses: Vec<Arc<Mutex<DestinationStatus>>>,
     running: Mutex<Option<Running>>,
 }
@@ -98,6 +102,7 @@ impl Engine {
     pub async fn start(setup: Setup) -> Result<Self, StoreError> {
         let Setup { hub, node, store, clock, observer, sources, destinations, grace, idle } = setup;
         let wake = Wake::default();
+        let broken = Stop::new();
         let router = Arc::new(Router::new(&destinations));
         // Read before the states it speaks of, so that no change falls in between.
         let request = store.requests(0).await?.last().map_or(0, |(id, _)| *id);
@@ -130,10 +135,10 @@ impl Engine {
         };
         let sources: Vec<_> = sources.into_iter().map(Arc::new).collect();
         for source in &sources {
-            let (inbox, committer) = Inbox::start(Arc::clone(source), Arc::clone(&shared));
+            let (inbox, committer) = Inbox::new(Arc::clone(source), Arc::clone(&shared));
             inbox.pause(paused(&source.name));
             running.inboxes.insert(source.name.clone(), inbox);
-            running.committers.push(committer);
+            running.committers.push(supervise(&broken, "a committer", committer));
         }
 
         let mut statuses = Vec::new();
@@ -143,7 +148,7 @@ impl Engine {
             running.epoch = Some(epoch);
             let (jobs, queue) = mpsc::unbounded_channel();
             let settling = settler::run(Arc::clone(&store), Arc::clone(&clock), epoch, queue);
-            running.settler = Some(tokio::spawn(settling));
+            running.settler = Some(supervise(&broken, "the settler", settling));
             let (gate, memory) = (Gate::default(), Memory::default());
             let holders = store.lanes().await?;
             for destination in destinations {
@@ -182,7 +187,7 @@ impl Engine {
                     careful: from.is_some(),
                 });
                 running.signals.push(signals.clone());
-                running.dispatchers.push(tokio::spawn(dispatcher.run()));
+                running.dispatchers.push(supervise(&broken, "a dispatcher", dispatcher.run()));
                 feeds.insert(name, signals);
             }
             let tail = Tail {
@@ -195,7 +200,7 @@ impl Engine {
                 request,
                 pages: Arc::new(Semaphore::new(PAGES_UNDER_WAY)),
             };
-            running.tail = Some(tokio::spawn(tail.run()));
+            running.tail = Some(supervise(&broken, "the tail read", tail.run()));
             for source in &sources {
                 if let (Some(receiver), Some(inbox)) =
                     (&source.receiver, running.inboxes.get(&source.name))
@@ -213,7 +218,7 @@ impl Engine {
             drop::<Vec<Destination>>(destinations);
         }
         let running = Mutex::new(Some(running));
-        Ok(Self { store, router, clock, observer, grace, wake, statuses, running })
+        Ok(Self { store, router, clock, observer, grace, wake, broken, statuses, running })
     }
 
     /// The inbox of a source: what is handed to it is taken as if its receiver had brought it.
@@ -248,7 +253,7 @@ impl Engine {
         let deadline = self.clock.elapsed().saturating_add(self.grace);
         running.stop.fire();
         for signals in &running.signals {
-            let _ = signals.send(Signal::Stop(self.grace));
+            let _ = signals.send(Signal::Stop(deadline));
         }
         for receiver in running.receivers {
             self.end(receiver, deadline, "a receiver").await;
@@ -257,20 +262,22 @@ impl Engine {
             self.end(tail, deadline, "the tail read").await;
         }
         running.closing.fire();
+        // What is left to do is to write, which a store that cannot must not hold up for ever.
+        let deadline = deadline.saturating_add(WRITING);
         for committer in running.committers {
             self.end(committer, deadline, "a committer").await;
         }
+        let mut clean = !self.broken.fired();
         for dispatcher in running.dispatchers {
-            // They keep the deadline themselves, and write what they cut off.
-            if let Err(error) = dispatcher.await {
-                tracing::error!(%error, "a dispatcher failed");
-            }
+            clean &= self.end(dispatcher, deadline, "a dispatcher").await;
         }
         drop(running.signals);
-        if let Some(settler) = running.settler
-            && let Err(error) = settler.await
-        {
-            tracing::error!(%error, "the settler failed");
+        if let Some(settler) = running.settler {
+            clean &= self.end(settler, deadline, "the settler").await;
+        }
+        if !clean {
+            tracing::error!(alert = true, "not everything was written: the next start is careful");
+            return;
         }
         if let Some(epoch) = running.epoch {
             for lane in running.lanes {
@@ -283,11 +290,36 @@ impl Engine {
         }
     }
 
-    async fn end(&self, mut task: JoinHandle<()>, deadline: Duration, what: &str) {
+    /// Waits for a task, and cuts it off at the deadline; whether it ended by itself.
+    async fn end(&self, mut task: JoinHandle<()>, deadline: Duration, what: &str) -> bool {
         let left = deadline.saturating_sub(self.clock.elapsed());
-        if self.clock.timeout(left, &mut task).await.is_none() {
+        let ended = self.clock.timeout(left, &mut task).await.is_some();
+        if !ended {
             tracing::warn!("{what} did not end within the grace and is cut off");
             task.abort();
         }
+        ended
     }
+
+    /// Returns once a part of the engine has failed that it cannot run without, and says which: the
+    /// process should end, and start again.
+    pub async fn broken(&self) -> String {
+        self.broken.wait().await;
+        self.broken.failure().unwrap_or_default()
+    }
+}
+
+/// Runs a task that the engine cannot be without; should it panic, that is told and never silent.
+fn supervise(
+    broken: &Stop,
+    what: &'static str,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    let broken = broken.clone();
+    tokio::spawn(async move {
+        if let Err(panic) = AbortOnDropHandle::new(tokio::spawn(task)).await {
+            tracing::error!(alert = true, %panic, "{what} of the engine failed");
+            broken.fail(format!("{what} failed: {panic}"));
+        }
+    })
 }

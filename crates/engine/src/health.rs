@@ -20,6 +20,8 @@ const PACE_CUT: f64 = 0.7;
 const PACE_GROWTH: f64 = 0.02;
 /// The slowest pace, in messages a second.
 const PACE_MIN: f64 = 0.1;
+/// So much of a pace may be made up for after a wait.
+const PACE_SLACK: Duration = Duration::from_millis(100);
 /// A pace is forgotten after this long without a refusal for now.
 const PACE_MEMORY: Duration = Duration::from_secs(300);
 
@@ -125,8 +127,10 @@ impl Health {
             held.probing = true;
         }
         if let Some(pace) = self.pace() {
-            self.next_at =
-                self.next_at.max(now) + Duration::from_secs_f64(1.0 / pace.max(PACE_MIN));
+            // A timer that came a little late is made up for.
+            let from = self.next_at.max(now.saturating_sub(PACE_SLACK));
+            let interval = Duration::try_from_secs_f64(1.0 / pace).unwrap_or(Duration::MAX);
+            self.next_at = from.saturating_add(interval);
         }
     }
 

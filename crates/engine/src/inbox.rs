@@ -48,15 +48,15 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Makes the inbox and its committer, which ends once [`Shared::closing`] fires.
-    pub(crate) fn start(
+    /// Makes the inbox and the work of its committer, which ends once [`Shared::closing`] fires.
+    pub(crate) fn new(
         source: Arc<Source>,
         shared: Arc<Shared>,
-    ) -> (Self, tokio::task::JoinHandle<()>) {
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (queue, jobs) = mpsc::channel(QUEUE_MAX);
         let committer =
             Committer { source: Arc::clone(&source), shared: Arc::clone(&shared), jobs };
-        (Self { source, shared, queue, paused: Arc::default() }, tokio::spawn(committer.run()))
+        (Self { source, shared, queue, paused: Arc::default() }, committer.run())
     }
 
     /// Reads and routes one arrival, without the store.
@@ -151,10 +151,6 @@ impl Inbox {
             batch.into_iter().map(|message| inbox.prepare(message)).collect()
         })
         .await
-        .unwrap_or_else(|panic| {
-            tracing::error!(source = %self.source.name, %panic, "a rule panicked");
-            let refusal = || Err(SendError::permanent(Reason::Panic, "a rule panicked on it"));
-            std::iter::repeat_with(refusal).take(count).collect()
-        })
+        .unwrap_or_else(|_| vec![Err(SendError::transient("reading was cut off")); count])
     }
 }

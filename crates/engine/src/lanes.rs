@@ -10,37 +10,22 @@
 //!                                          └─ dead, holds ► Held ── replayed, freed ──► Ready
 //! ```
 
+mod queue;
 mod row;
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
 
 use pabal_core::{Delivery, Number, Order};
 
+use self::queue::{Queue, State};
 pub(crate) use self::row::{Fetch, KeyId, Outcome, Row};
 
 /// Of a blocked key so many deliveries stand in memory; of the rest only that there are more.
 pub(crate) const ROWS_PER_KEY: usize = 32;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Ready,
-    InFlight,
-    Waiting(Duration),
-    Fetching,
-    Held(Number),
-}
-
-#[derive(Debug)]
-struct Queue {
-    state: State,
-    rows: VecDeque<Row>,
-    /// The table has further deliveries of this key above this number.
-    more: Option<Number>,
-}
 
 #[derive(Debug)]
 pub(crate) struct Lanes {
@@ -56,7 +41,9 @@ pub(crate) struct Lanes {
     offered: Number,
     /// Deliveries above this number did not fit and must be read again.
     forgotten: Option<Number>,
-    refilling: bool,
+    /// A refill is under way, since this number was the highest one offered.
+    refilling: Option<Number>,
+    tickets: u64,
     /// Deliveries up to this number were there when the lane was taken over without a clean end.
     careful_up_to: Number,
 }
@@ -74,7 +61,8 @@ impl Lanes {
             seen: 0,
             offered: 0,
             forgotten: None,
-            refilling: false,
+            refilling: None,
+            tickets: 0,
             careful_up_to: if careful { Number::MAX } else { 0 },
         }
     }
@@ -94,31 +82,22 @@ impl Lanes {
 
     /// A dead letter holds this key (`None`: a message without one, which holds nothing but with
     /// `order = "all"` everything).
-    pub(crate) fn hold(&mut self, key: Option<&str>, number: Number) {
+    pub(crate) fn hold(&mut self, key: Option<&str>) {
         let key = match (self.order, key) {
             (Order::All, _) => KeyId::All,
             (Order::Key, Some(key)) => KeyId::Key(key.into()),
             (Order::Key, None) | (Order::None, _) => return,
         };
-        self.queues.entry(key).or_insert_with(|| Queue {
-            state: State::Held(number),
-            rows: VecDeque::new(),
-            more: Some(0),
-        });
+        let queue = || Queue::new(State::Held, None, Some(0));
+        self.queues.entry(key).or_insert_with(queue);
     }
 
     /// Deliveries of the tail read, in order of their numbers.
     pub(crate) fn offer(&mut self, deliveries: &[Delivery], now: Duration) {
         for delivery in deliveries {
-            if delivery.number <= self.seen {
-                continue;
-            }
-            if self.forgotten.is_none() || self.queues.contains_key(&self.key_of(delivery)) {
-                self.add(delivery, now);
-            }
             self.offered = self.offered.max(delivery.number);
-            if self.forgotten.is_none() {
-                self.seen = delivery.number;
+            if delivery.number > self.seen {
+                self.add(delivery, now);
             }
         }
     }
@@ -130,14 +109,15 @@ impl Lanes {
             let key = self.key_of(delivery);
             let row = self.row(delivery, now, false);
             let Some(queue) = self.queues.get_mut(&key) else {
+                // What else the table has of this key is not known here.
                 let more = (!matches!(key, KeyId::Single(_))).then_some(delivery.number);
-                self.insert(key, Queue { state: State::Ready, rows: [row].into(), more });
+                self.insert(key, row, more);
                 continue;
             };
             if queue.rows.iter().any(|known| known.number == row.number) {
                 continue;
             }
-            if matches!(queue.state, State::Held(_)) {
+            if queue.state == State::Held {
                 continue;
             }
             // What is in flight stays where it is.
@@ -173,50 +153,66 @@ impl Lanes {
         Row { careful, ..Row::of(delivery, now) }
     }
 
+    /// Takes a delivery in that follows all that were taken in before. While something is forgotten
+    /// nothing is put behind what stands in memory: what was forgotten may belong in between.
     fn add(&mut self, delivery: &Delivery, now: Duration) {
         let key = self.key_of(delivery);
-        let Some(queue) = self.queues.get(&key) else {
-            if self.rows >= self.rows_max {
+        let row = self.row(delivery, now, true);
+        let full = self.rows >= self.rows_max;
+        let forgetful = self.forgotten.is_some();
+        let Some(queue) = self.queues.get_mut(&key) else {
+            if full && !forgetful {
                 self.forgotten = Some(delivery.number - 1);
-                return;
             }
-            let row = self.row(delivery, now, true);
-            self.insert(key, Queue { state: State::Ready, rows: [row].into(), more: None });
+            if !full && !forgetful {
+                self.seen = delivery.number;
+                self.insert(key, row, None);
+            }
             return;
         };
-        let last = queue.rows.back().map(|row| row.number);
-        if queue.more.is_some() || last.is_some_and(|last| delivery.number <= last) {
+        if !forgetful {
+            self.seen = delivery.number;
+        }
+        let known = queue.rows.back().is_some_and(|last| delivery.number <= last.number);
+        if known {
             return;
         }
-        if queue.rows.len() >= ROWS_PER_KEY || self.rows >= self.rows_max {
-            let more = last.unwrap_or(delivery.number - 1);
-            self.queues.entry(key).and_modify(|queue| queue.more = Some(more));
-            return;
+        if forgetful || full || queue.more.is_some() || queue.rows.len() >= ROWS_PER_KEY {
+            queue.leave(delivery.number);
+        } else {
+            queue.rows.push_back(Row { careful: false, ..row });
+            self.rows += 1;
         }
-        let row = self.row(delivery, now, false);
-        self.queues.entry(key).and_modify(|queue| queue.rows.push_back(row));
-        self.rows += 1;
     }
 
-    /// Puts a queue with one row in.
-    fn insert(&mut self, key: KeyId, mut queue: Queue) {
-        self.rows += queue.rows.len();
-        // Due times are looked at when it is taken.
-        queue.state = State::Ready;
+    /// Takes in the first delivery of a key that is not known here; the rest of the key is read
+    /// when its turn comes.
+    fn admit(&mut self, delivery: &Delivery, now: Duration) {
+        let key = self.key_of(delivery);
+        if let Some(queue) = self.queues.get_mut(&key) {
+            if queue.rows.back().is_none_or(|last| delivery.number > last.number) {
+                queue.leave(delivery.number);
+            }
+        } else if self.rows < self.rows_max {
+            let row = self.row(delivery, now, true);
+            let more = (!matches!(key, KeyId::Single(_))).then_some(delivery.number);
+            self.insert(key, row, more);
+        }
+    }
+
+    /// Puts a key in. Due times are looked at when it is taken.
+    fn insert(&mut self, key: KeyId, row: Row, more: Option<Number>) {
+        self.rows += 1;
         self.ready.push_back(key.clone());
-        self.queues.insert(key, queue);
+        self.queues.insert(key, Queue::new(State::Ready, Some(row), more));
     }
 
     /// The next delivery that may go, round-robin over the keys.
     pub(crate) fn take(&mut self, now: Duration) -> Option<(KeyId, Row)> {
         self.wake(now);
         while let Some(key) = self.ready.pop_front() {
-            let Some(queue) = self.queues.get_mut(&key) else {
-                continue;
-            };
-            let Some(row) = queue.rows.front() else {
-                continue;
-            };
+            let Some(queue) = self.queues.get_mut(&key) else { continue };
+            let (State::Ready, Some(row)) = (queue.state, queue.rows.front()) else { continue };
             if row.due > now {
                 queue.state = State::Waiting(row.due);
                 self.waiting.insert((row.due, key));
@@ -231,11 +227,10 @@ impl Lanes {
     /// The next delivery for a probe, whatever the due times: one that never failed before one that
     /// did, and of those the one whose turn is longest ago.
     pub(crate) fn take_for_probe(&mut self) -> Option<(KeyId, Row)> {
+        let is_ready = |queue: &Queue| queue.state == State::Ready && !queue.rows.is_empty();
         let key = loop {
             match self.ready.pop_front() {
-                Some(key) if self.queues.get(&key).is_some_and(|q| !q.rows.is_empty()) => {
-                    break key;
-                }
+                Some(key) if self.queues.get(&key).is_some_and(is_ready) => break key,
                 Some(_) => {}
                 None => break self.waiting.pop_first()?.1,
             }
@@ -309,7 +304,11 @@ impl Lanes {
                 if matches!(key, KeyId::Single(_)) {
                     self.go_on(key);
                 } else {
-                    queue.state = State::Held(number);
+                    self.tickets += 1;
+                    (queue.state, queue.ticket) = (State::Held, self.tickets);
+                    // Read again once it is free, so that held keys leave room for others.
+                    self.rows -= queue.cut(0);
+                    queue.more = Some(0);
                 }
             }
             Outcome::Retry { due, spent } => {
@@ -320,6 +319,9 @@ impl Lanes {
                 row.careful = false;
                 queue.state = State::Waiting(due);
                 self.waiting.insert((due, key.clone()));
+                if self.rows * 2 > self.rows_max {
+                    self.rows -= queue.cut(1);
+                }
             }
             Outcome::Back => {
                 queue.state = State::Ready;
@@ -363,19 +365,30 @@ impl Lanes {
 
     /// What is to be read from the table now; answered by [`Lanes::fetched`].
     pub(crate) fn wants(&mut self, key: &KeyId) -> Option<Fetch> {
-        let queue = self.queues.get(key)?;
-        (queue.state == State::Fetching).then_some(())?;
-        queue.more.map(|after| Fetch::Key { key: key.clone(), after })
+        let queue = self.queues.get_mut(key)?;
+        let (State::Fetching, Some(after)) = (queue.state, queue.more) else { return None };
+        self.tickets += 1;
+        (queue.ticket, queue.left) = (self.tickets, 0);
+        Some(Fetch::Key { key: key.clone(), after, ticket: queue.ticket })
+    }
+
+    /// Has the whole table read again, as the net below everything else: what is known already is
+    /// left as it is. Not while memory is short.
+    pub(crate) fn sweep(&mut self) {
+        if self.forgotten.is_none() && self.rows * 2 < self.rows_max {
+            self.forgotten = Some(0);
+        }
     }
 
     /// Whether what did not fit into memory is to be read now.
     pub(crate) fn wants_refill(&mut self) -> Option<Fetch> {
-        let after = self.forgotten.filter(|_| !self.refilling && self.rows * 2 < self.rows_max)?;
-        self.refilling = true;
+        let room = self.rows * 4 < self.rows_max * 3;
+        let after = self.forgotten.filter(|_| self.refilling.is_none() && room)?;
+        self.refilling = Some(self.offered);
         Some(Fetch::Forgotten { after })
     }
 
-    /// The answer to a fetch; `complete`: the table has no further ones.
+    /// The answer to a fetch; `complete`: the table had no further ones when it was read.
     pub(crate) fn fetched(
         &mut self,
         fetch: &Fetch,
@@ -384,45 +397,56 @@ impl Lanes {
         now: Duration,
     ) {
         match fetch {
-            Fetch::Key { key, after } => {
+            Fetch::Key { key, after, ticket } => {
                 let rows: Vec<Row> =
                     deliveries.iter().map(|delivery| self.row(delivery, now, false)).collect();
-                let Some(queue) = self.queues.get_mut(key) else {
-                    return;
-                };
-                // Something was put back in between: read again behind it.
-                if queue.state != State::Fetching || queue.more != Some(*after) {
+                let Some(queue) = self.queues.get_mut(key) else { return };
+                // Something was put back in between: it is asked again behind that.
+                if queue.state != State::Fetching || queue.ticket != *ticket {
                     return;
                 }
-                queue.more = match rows.last() {
-                    Some(last) if !complete => Some(last.number),
-                    _ => None,
-                };
+                let read = rows.last().map_or(*after, |last| last.number);
+                // What was offered while the table was read may be missing in the answer.
+                queue.more = (!complete || queue.left > read).then_some(read);
                 self.rows += rows.len();
                 queue.rows.extend(rows);
                 self.go_on(key);
             }
-            Fetch::Forgotten { .. } => {
-                self.refilling = false;
-                self.forgotten = None;
-                self.offer(deliveries, now);
-                // More in the table, or offered while this was read: go on from here.
-                if self.forgotten.is_none() && (!complete || self.offered > self.seen) {
-                    self.forgotten = Some(self.seen);
-                }
-            }
-            Fetch::Sweep { .. } => {
+            Fetch::Forgotten { after } => {
+                let offered = self.refilling.take().unwrap_or(self.offered);
                 for delivery in deliveries {
-                    self.add(delivery, now);
+                    if self.rows >= self.rows_max {
+                        self.forgotten = Some(delivery.number - 1);
+                        return;
+                    }
+                    self.admit(delivery, now);
+                }
+                let read = deliveries.last().map_or(*after, |last| last.number);
+                if complete && self.offered == offered {
+                    self.forgotten = None;
+                    self.seen = self.seen.max(self.offered).max(read);
+                } else {
+                    self.forgotten = Some(read);
                 }
             }
         }
     }
 
-    /// These keys, with these numbers, are still held by dead letters; the other held ones are free
-    /// and are returned, to be fetched.
-    pub(crate) fn still_held(&mut self, held: &[(Option<String>, Number)]) -> Vec<KeyId> {
-        let still: Vec<KeyId> = held
+    /// The keys that dead letters hold now, each with the ticket of this hold: a key may be freed
+    /// and held again by the same dead letter before an answer comes.
+    pub(crate) fn held(&self) -> HashMap<KeyId, u64> {
+        let held = self.queues.iter().filter(|(_, queue)| queue.state == State::Held);
+        held.map(|(key, queue)| (key.clone(), queue.ticket)).collect()
+    }
+
+    /// Of the keys that were held when it was asked, `still` are: the others are free and returned,
+    /// to be fetched.
+    pub(crate) fn still_held(
+        &mut self,
+        asked: &HashMap<KeyId, u64>,
+        still: &[(Option<String>, Number)],
+    ) -> Vec<KeyId> {
+        let still: HashSet<KeyId> = still
             .iter()
             .filter_map(|(key, _)| match (self.order, key) {
                 (Order::All, _) => Some(KeyId::All),
@@ -431,12 +455,12 @@ impl Lanes {
             })
             .collect();
         let mut freed = Vec::new();
-        for (key, queue) in &mut self.queues {
-            if matches!(queue.state, State::Held(_)) && !still.contains(key) {
+        for (key, ticket) in asked {
+            if let Some(queue) = self.queues.get_mut(key)
+                && (queue.state, queue.ticket) == (State::Held, *ticket)
+                && !still.contains(key)
+            {
                 queue.state = State::Fetching;
-                // Whatever stands in memory is read again, in order.
-                self.rows -= queue.rows.len();
-                queue.rows.clear();
                 queue.more = Some(0);
                 freed.push(key.clone());
             }

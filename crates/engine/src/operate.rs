@@ -2,11 +2,11 @@
 
 use pabal_core::{
     DeadKind, DeadLetter, DeadLetterQuery, DeadReason, MessageId, MessageQuery, OperatorAct,
-    Routing, StoreError,
+    Routing, SendError, StoreError,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Engine;
+use crate::{Engine, router::Routed};
 
 /// Dead letters or messages handled in one go.
 const PAGE: usize = 500;
@@ -75,9 +75,11 @@ impl Engine {
         let Some(inbox) = self.own_inbox(&letter.endpoint) else {
             return Ok(Err(format!("there is no source {} any more", letter.endpoint)));
         };
-        let Some(message) = self.store.dead_message(letter.id).await? else {
+        let Some(mut message) = self.store.dead_message(letter.id).await? else {
             return Ok(Err("it is no longer there".to_owned()));
         };
+        // The same for whoever presses first, so that two operators take one message.
+        message.origin.id.get_or_insert_with(|| format!("dead-letter-{}", letter.id));
         match inbox.take_again(message).await {
             Ok(_) => {
                 // Taken under its own id it is closed already; under a new one it is closed here.
@@ -108,7 +110,12 @@ impl Engine {
         match asked {
             Ok(wanted) => {
                 let destinations = if wanted { vec![letter.endpoint.clone()] } else { Vec::new() };
-                let routing = Routing { message: id, destinations, dead_letter: Some(letter.id) };
+                let routing = Routing {
+                    message: id,
+                    destinations,
+                    faults: Vec::new(),
+                    dead_letter: Some(letter.id),
+                };
                 self.store.route(&[routing], act).await?;
                 Ok(Ok(()))
             }
@@ -138,13 +145,19 @@ impl Engine {
                     continue;
                 };
                 let router = std::sync::Arc::clone(&self.router);
-                let routed =
-                    tokio::task::spawn_blocking(move || router.route(&message, None)).await;
-                if let Ok(Ok(routed)) = routed
-                    && !routed.destinations.is_empty()
-                {
-                    let destinations = routed.destinations;
-                    routings.push(Routing { message: *id, destinations, dead_letter: None });
+                let asked = move || router.route(&message, None);
+                let routed = tokio::task::spawn_blocking(asked)
+                    .await
+                    .unwrap_or_else(|panic| Err(SendError::transient(panic.to_string())));
+                match routed {
+                    Ok(Routed { destinations, faults })
+                        if !destinations.is_empty() || !faults.is_empty() =>
+                    {
+                        let message = *id;
+                        routings.push(Routing { message, destinations, faults, dead_letter: None });
+                    }
+                    Ok(_) => {}
+                    Err(error) => tracing::warn!(message = %id, %error, "it stays unrouted"),
                 }
             }
             made += self.store.route(&routings, act).await?;

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use pabal_core::{Clock, EndpointName, Receiver, Sender, Stop};
+use tokio_util::task::AbortOnDropHandle;
 
 /// The first pause after a receiver gave up; it doubles.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -24,7 +25,8 @@ pub(crate) async fn run(
         let start = clock.elapsed();
         let (receiver, inbox, its_stop) = (Arc::clone(&receiver), Arc::clone(&inbox), stop.clone());
         // In a task of its own, so that a panic ends the receiver and not the hub.
-        let ended = tokio::spawn(async move { receiver.run(inbox, its_stop).await }).await;
+        let run = tokio::spawn(async move { receiver.run(inbox, its_stop).await });
+        let ended = AbortOnDropHandle::new(run).await;
         if stop.fired() {
             return;
         }

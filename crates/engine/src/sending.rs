@@ -1,6 +1,10 @@
 //! One call of a sender: limits, the partner's form, the call itself, and a verdict for each.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use pabal_core::{
     Attempt, Body, Cause, Epoch, Loaded, Message, Reason, SendError, Store, Verdict, Written,
@@ -9,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     Destination,
-    careful::Gate,
+    careful::{Gate, Pass},
     lanes::{KeyId, Row},
     memory::{Memory, Room},
 };
@@ -26,6 +30,8 @@ pub(crate) struct Outgoing {
     /// To be pinned if this attempt may reach the partner.
     pub(crate) pin: Option<Written>,
     pub(crate) sha256: [u8; 32],
+    /// In bytes, headers included.
+    pub(crate) wire_size: usize,
     /// Given back with the body.
     pub(crate) room: Room,
 }
@@ -40,6 +46,8 @@ pub(crate) struct Tried {
     pub(crate) pin: Option<Written>,
     pub(crate) sha256: Option<[u8; 32]>,
     pub(crate) size: u64,
+    /// Kept until the verdict is written: else the next suspect could take this one with it.
+    pub(crate) alone: Option<Pass>,
 }
 
 impl Tried {
@@ -67,7 +75,8 @@ pub(crate) fn outcome(error: &SendError) -> &'static str {
     }
 }
 
-/// Puts a loaded delivery into the partner's form and checks its size.
+/// Puts a loaded delivery into the partner's form and checks its size. A panic of the writer or the
+/// adapter is a refusal of this message, and no more.
 ///
 /// # Errors
 /// Why it cannot be sent at all.
@@ -78,6 +87,21 @@ pub(crate) fn write(
     loaded: Loaded,
     room: Room,
 ) -> Result<Outgoing, SendError> {
+    let written = catch_unwind(AssertUnwindSafe(|| form(destination, loaded)));
+    let (message, pin, wire_size) = written.unwrap_or_else(|_| {
+        Err(SendError::permanent(Reason::Panic, "writing it in the partner's form panicked"))
+    })?;
+    let sha256 = match &message.body {
+        Body::Inline(bytes) => Sha256::digest(bytes).into(),
+        Body::Stored(reference) => reference.sha256,
+    };
+    Ok(Outgoing { key: key.clone(), row: row.clone(), message, pin, sha256, wire_size, room })
+}
+
+fn form(
+    destination: &Destination,
+    loaded: Loaded,
+) -> Result<(Message, Option<Written>, usize), SendError> {
     let Loaded { mut message, written } = loaded;
     let mut pin = None;
     if let Some(written) = written {
@@ -95,11 +119,7 @@ pub(crate) fn write(
             Cause::with("too large for the transport", format!("{size} bytes, limit {limit}"));
         return Err(SendError::permanent(Reason::TooLarge, cause));
     }
-    let sha256 = match &message.body {
-        Body::Inline(bytes) => Sha256::digest(bytes).into(),
-        Body::Stored(reference) => reference.sha256,
-    };
-    Ok(Outgoing { key: key.clone(), row: row.clone(), message, pin, sha256, room })
+    Ok((message, pin, size))
 }
 
 /// What a call needs besides the deliveries.
@@ -118,8 +138,9 @@ impl Caller {
     pub(crate) async fn call(self, batch: Vec<Outgoing>, alone: bool) -> Vec<Tried> {
         let pass = self.gate.pass(alone).await;
         if alone {
-            let numbers: Vec<_> = batch.iter().map(|outgoing| outgoing.row.number).collect();
-            if let Err(error) = self.store.mark_started(self.epoch, &numbers).await {
+            let starts: Vec<_> =
+                batch.iter().map(|out| (out.row.number, out.row.started + 1)).collect();
+            if let Err(error) = self.store.mark_started(self.epoch, &starts).await {
                 tracing::warn!(%error, "a careful send waits for the store");
                 return batch
                     .into_iter()
@@ -130,14 +151,14 @@ impl Caller {
         let (rest, messages): (Vec<_>, Vec<_>) = batch
             .into_iter()
             .map(|outgoing| {
-                let Outgoing { key, row, message, pin, sha256, room } = outgoing;
+                let Outgoing { key, row, message, pin, sha256, room, .. } = outgoing;
                 ((key, row, pin, sha256, message.body.size(), room), message)
             })
             .unzip();
         let start = self.clock.elapsed();
         let sent = self.clock.timeout(SEND_LIMIT, self.destination.sender.send(&messages)).await;
         let duration = self.clock.elapsed().saturating_sub(start);
-        drop(pass);
+        let mut alone = alone.then_some(pass);
         let verdicts = explained(sent, messages.len());
         rest.into_iter()
             .zip(verdicts)
@@ -149,6 +170,7 @@ impl Caller {
                 pin,
                 sha256: Some(sha256),
                 size,
+                alone: alone.take(),
             })
             .collect()
     }
@@ -156,7 +178,16 @@ impl Caller {
 
 pub(crate) fn tried(outgoing: Outgoing, verdict: Verdict, duration: Duration) -> Tried {
     let Outgoing { key, row, message, pin, sha256, .. } = outgoing;
-    Tried { key, row, verdict, duration, pin, sha256: Some(sha256), size: message.body.size() }
+    Tried {
+        key,
+        row,
+        verdict,
+        duration,
+        pin,
+        sha256: Some(sha256),
+        size: message.body.size(),
+        alone: None,
+    }
 }
 
 /// The cause of a verdict that is none: such a delivery goes alone the next time.

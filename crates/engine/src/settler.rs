@@ -39,7 +39,7 @@ pub(crate) async fn run(
                     let missing = std::iter::repeat(Settled::NotThere);
                     for (job, settled) in piece.into_iter().zip(answers.into_iter().chain(missing))
                     {
-                        let signal = Signal::Settled { follow: job.follow, settled };
+                        let signal = Signal::Settled { follow: job.follow, settled: Some(settled) };
                         // Without a dispatcher there is nobody to go on; the store knows.
                         let _ = job.dispatcher.send(signal);
                     }
@@ -55,10 +55,9 @@ pub(crate) async fn run(
                         let (number, message) = (job.settlement.number, job.settlement.message);
                         tracing::error!(
                             alert = true, number, %message, %error,
-                            "what became of a delivery cannot be written; it stays as it was"
+                            "what became of a delivery cannot be written: its key waits for the next start"
                         );
-                        let signal =
-                            Signal::Settled { follow: job.follow, settled: Settled::NotThere };
+                        let signal = Signal::Settled { follow: job.follow, settled: None };
                         let _ = job.dispatcher.send(signal);
                     }
                 }
@@ -67,7 +66,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Writes a group, and goes on trying while the store cannot: a verdict is never thrown away.
+/// Writes a group, and goes on trying while the store cannot.
 async fn write(
     store: &dyn Store,
     clock: &dyn Clock,

@@ -218,9 +218,21 @@ async fn store(
         .map(|(_, new)| new.message.id);
     insert_unrouted(connection, unrouted.collect(), now).await?;
 
-    let faults: Vec<_> = stored
+    let faults = stored
         .iter()
         .flat_map(|(_, new)| new.faults.iter().map(|fault| (&new.message, fault)))
+        .collect();
+    set_aside_questions(connection, faults, now).await
+}
+
+/// Keeps the questions whether a destination takes a message that could not be answered.
+pub(crate) async fn set_aside_questions(
+    connection: &mut SqliteConnection,
+    faults: Vec<(&Message, &(EndpointName, String))>,
+    now: i64,
+) -> Result<(), StoreError> {
+    let faults: Vec<_> = faults
+        .into_iter()
         .map(|(message, (destination, detail))| NewDeadLetter {
             kind: DeadKind::Routing,
             endpoint: destination,

@@ -113,9 +113,9 @@ pub(crate) async fn load(
 pub(crate) async fn mark_started(
     connection: &mut SqliteConnection,
     epoch: Epoch,
-    which: &[Number],
+    starts: &[(Number, u32)],
 ) -> Result<(), StoreError> {
-    let these = numbers(which.iter().copied());
+    let these = numbers(starts.iter().map(|(number, _)| *number));
     let query = sqlx::query(
         "SELECT DISTINCT destination FROM outbox \
          WHERE number IN (SELECT value FROM json_each(?))",
@@ -127,12 +127,15 @@ pub(crate) async fn mark_started(
             return Err(StoreError::Fenced);
         }
     }
-    let query = sqlx::query(
-        "UPDATE outbox SET started = started + 1 \
-         WHERE number IN (SELECT value FROM json_each(?))",
-    )
-    .bind(these);
-    execute(connection, query).await.map(drop)
+    // The count is set and not raised: done twice, because a commit's outcome was unknown, it says
+    // the same.
+    for (number, start) in starts {
+        let query = sqlx::query("UPDATE outbox SET started = ? WHERE number = ?")
+            .bind(i64::from(*start))
+            .bind(number);
+        execute(connection, query).await?;
+    }
+    Ok(())
 }
 
 /// A dead letter that holds a whole destination stands without a key. A message without a key is

@@ -161,7 +161,7 @@ pub(crate) async fn list(
     let mut sql = QueryBuilder::new(format!("SELECT {DEAD_LETTER}"));
     narrow(&mut sql, query);
     sql.push(" ORDER BY id LIMIT ").push_bind(i64::from(limit));
-    let rows = store.fetch(sql.build()).await?;
+    let rows = store.ask(sql.build()).await?;
     rows.iter().map(dead_letter).collect()
 }
 
@@ -175,7 +175,7 @@ pub(crate) async fn groups(
     );
     narrow(&mut sql, query);
     sql.push(" GROUP BY endpoint, kind, reason, cause ORDER BY endpoint, kind, reason, cause");
-    let rows = store.fetch(sql.build()).await?;
+    let rows = store.ask(sql.build()).await?;
     rows.iter()
         .map(|row| {
             let mut row = Columns::of(row);
@@ -205,7 +205,7 @@ pub(crate) async fn message(store: &SqliteStore, id: i64) -> Result<Option<Messa
         let close = if sql.contains('(') { ")" } else { "" };
         let mut sql = QueryBuilder::new(sql);
         sql.push_bind(id).push(close);
-        if let Some(row) = store.fetch(sql.build()).await?.first() {
+        if let Some(row) = store.ask(sql.build()).await?.first() {
             return envelope(&mut Columns::of(row)).map(Some);
         }
     }

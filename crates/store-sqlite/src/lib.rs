@@ -36,7 +36,10 @@ pub use crate::{
 #[derive(Debug)]
 pub struct SqliteStore {
     write: SqlitePool,
+    /// For the engine, ...
     read: SqlitePool,
+    /// ... and for operators, whose questions may take their time.
+    operators: SqlitePool,
     clock: Arc<dyn Clock>,
 }
 
@@ -48,6 +51,7 @@ impl SqliteStore {
     /// Closes the file, so that its write-ahead log is folded in.
     pub async fn close(&self) {
         self.read.close().await;
+        self.operators.close().await;
         self.write.close().await;
     }
 
@@ -73,6 +77,11 @@ impl SqliteStore {
 
     async fn fetch(&self, query: Query<'_>) -> Result<Vec<SqliteRow>, StoreError> {
         query.fetch_all(&self.read).await.map_err(|error| error::classify(&error))
+    }
+
+    /// Like [`Self::fetch`], for a question that no send waits for.
+    async fn ask(&self, query: Query<'_>) -> Result<Vec<SqliteRow>, StoreError> {
+        query.fetch_all(&self.operators).await.map_err(|error| error::classify(&error))
     }
 }
 
@@ -164,9 +173,9 @@ impl Store for SqliteStore {
         claim::load(self, which).await
     }
 
-    async fn mark_started(&self, epoch: Epoch, numbers: &[Number]) -> Result<(), StoreError> {
+    async fn mark_started(&self, epoch: Epoch, starts: &[(Number, u32)]) -> Result<(), StoreError> {
         let mut transaction = self.begin().await?;
-        let result = claim::mark_started(&mut transaction, epoch, numbers).await;
+        let result = claim::mark_started(&mut transaction, epoch, starts).await;
         end(transaction, result).await
     }
 

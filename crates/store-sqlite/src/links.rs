@@ -184,7 +184,7 @@ pub(crate) async fn set_state(
 }
 
 pub(crate) async fn unrouted(store: &SqliteStore) -> Result<u64, StoreError> {
-    let rows = store.fetch(sqlx::query("SELECT count(*) FROM unrouted")).await?;
+    let rows = store.ask(sqlx::query("SELECT count(*) FROM unrouted")).await?;
     match rows.first() {
         Some(row) => Columns::of(row).count(),
         None => Ok(0),
@@ -238,9 +238,11 @@ pub(crate) async fn counts(store: &SqliteStore) -> Result<Vec<EndpointCounts>, S
     .await?;
     // The lowest number that nothing holds is the oldest; found without counting the rest.
     let oldest = "SELECT d.destination, (SELECT o.accepted FROM outbox o \
-        WHERE o.destination = d.destination AND NOT EXISTS (SELECT 1 FROM dead_letter l \
-        WHERE l.holds <> 'nothing' AND l.endpoint = o.destination AND (l.holds = 'destination' \
-        OR (l.key = o.key AND l.number < o.number))) ORDER BY o.number LIMIT 1) \
+        WHERE o.destination = d.destination \
+        AND NOT EXISTS (SELECT 1 FROM dead_letter l WHERE l.holds = 'key' \
+        AND l.endpoint = o.destination AND l.key = o.key AND l.number < o.number) \
+        AND NOT EXISTS (SELECT 1 FROM dead_letter l WHERE l.holds = 'destination' \
+        AND l.endpoint = o.destination) ORDER BY o.number LIMIT 1) \
         FROM (SELECT DISTINCT destination FROM outbox) d";
     each(store, oldest, &mut counts, |count, row| {
         count.oldest = row.optional_time()?;
@@ -258,7 +260,7 @@ async fn each(
     put: impl Fn(&mut EndpointCounts, &mut Columns<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let query = sqlx::query(sqlx::AssertSqlSafe(sql.to_owned()));
-    for row in store.fetch(query).await? {
+    for row in store.ask(query).await? {
         let mut row = Columns::of(&row);
         let endpoint = row.endpoint()?;
         let count = counts.entry(endpoint.clone()).or_insert(EndpointCounts {

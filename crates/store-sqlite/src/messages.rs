@@ -88,7 +88,7 @@ pub(crate) async fn list(
         limit => limit.min(LIST_MAX),
     };
     sql.push(" ORDER BY sequence DESC LIMIT ").push_bind(i64::from(limit));
-    let rows = store.fetch(sql.build()).await?;
+    let rows = store.ask(sql.build()).await?;
     let mut list = rows.iter().map(summary).collect::<Result<Vec<_>, _>>()?;
     add_deliveries(store, &mut list).await?;
     Ok(list)
@@ -100,7 +100,7 @@ pub(crate) async fn content(
 ) -> Result<Option<Message>, StoreError> {
     let sql = format!("SELECT {ENVELOPE} FROM message WHERE id = ?");
     let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(id.0);
-    match store.fetch(query).await?.first() {
+    match store.ask(query).await?.first() {
         Some(row) => envelope(&mut Columns::of(row)).map(Some),
         None => Ok(None),
     }
@@ -142,7 +142,7 @@ pub(crate) async fn add_deliveries(
         list.iter().enumerate().map(|(place, summary)| (summary.id, place)).collect();
     let now = store.now();
     let query = sqlx::query(DELIVERIES).bind(ids(list.iter().map(|summary| summary.id)));
-    for row in store.fetch(query).await? {
+    for row in store.ask(query).await? {
         let mut row = Columns::of(&row);
         let Some(place) = places.get(&row.id()?) else {
             continue;

@@ -103,6 +103,8 @@ pub enum OpenError {
 /// How long SQLite itself waits for another process's write lock before it says so.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS: u32 = 4;
+/// Connections for operators' questions.
+const OPERATORS: u32 = 2;
 
 const MIGRATIONS: &[(i64, &str, &str)] =
     &[(1, "init", include_str!("../../../migrations/sqlite/0001_init.sql"))];
@@ -153,15 +155,18 @@ impl SqliteStore {
             .map_err(database)?;
         migrate(&write, path).await?;
         belongs(&write, path, &options.hub_name).await?;
-        let read = SqlitePoolOptions::new()
-            .max_connections(READERS)
-            .min_connections(1)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_with(connect.read_only(true))
-            .await
-            .map_err(database)?;
-        Ok(Self { write, read, clock })
+        let connect = connect.read_only(true);
+        let readers = |count| {
+            SqlitePoolOptions::new()
+                .max_connections(count)
+                .min_connections(1)
+                .idle_timeout(None)
+                .max_lifetime(None)
+                .connect_with(connect.clone())
+        };
+        let read = readers(READERS).await.map_err(database)?;
+        let operators = readers(OPERATORS).await.map_err(database)?;
+        Ok(Self { write, read, operators, clock })
     }
 }
 

@@ -4,7 +4,7 @@ use pabal_core::{EndpointName, Message, MessageId, OperatorAct, Routing, StoreEr
 use sqlx::SqliteConnection;
 
 use crate::{
-    accept::{insert_deliveries, insert_unrouted, last_number},
+    accept::{insert_deliveries, insert_unrouted, last_number, set_aside_questions},
     execute, fetch,
     links::note,
     rows::{Columns, ENVELOPE, envelope},
@@ -28,7 +28,7 @@ pub(crate) async fn route(
         let Some(message) = message(connection, routing.message).await? else {
             continue;
         };
-        added += add(connection, &message, &routing.destinations, now).await?;
+        added += add(connection, &message, routing, now).await?;
         let taken = is_taken(connection, message.id).await?;
         if taken {
             let query = sqlx::query("DELETE FROM unrouted WHERE message = ?").bind(message.id.0);
@@ -71,7 +71,7 @@ async fn message(
 async fn add(
     connection: &mut SqliteConnection,
     message: &Message,
-    destinations: &[EndpointName],
+    routing: &Routing,
     now: i64,
 ) -> Result<u64, StoreError> {
     let query = sqlx::query(
@@ -90,8 +90,10 @@ async fn add(
     for row in fetch(connection, query).await? {
         known.push(Columns::of(&row).endpoint()?);
     }
+    let faults = routing.faults.iter().filter(|(destination, _)| !known.contains(destination));
+    set_aside_questions(connection, faults.map(|fault| (message, fault)).collect(), now).await?;
     let mut new: Vec<(&Message, &EndpointName)> = Vec::new();
-    for destination in destinations {
+    for destination in &routing.destinations {
         if !known.contains(destination) {
             known.push(destination.clone());
             new.push((message, destination));

@@ -14,7 +14,7 @@ pub(crate) async fn message(
 ) -> Result<Option<MessageStory>, StoreError> {
     let sql = format!("SELECT {SUMMARY} FROM message WHERE id = ?");
     let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(id.0);
-    let Some(summary) = store.fetch(query).await?.first().map(summary).transpose()? else {
+    let Some(summary) = store.ask(query).await?.first().map(summary).transpose()? else {
         return Ok(None);
     };
     let mut list = [summary];
@@ -26,7 +26,7 @@ pub(crate) async fn message(
          AND i.origin_id = m.origin_id WHERE m.id = ?",
     )
     .bind(id.0);
-    let rows = store.fetch(query).await?;
+    let rows = store.ask(query).await?;
     let Some(mut row) = rows.first().map(Columns::of) else {
         return Ok(None);
     };
@@ -53,7 +53,7 @@ async fn log(store: &SqliteStore, id: MessageId) -> Result<Vec<LogLine>, StoreEr
          UNION ALL SELECT id FROM delivery_log WHERE message = ?1 AND number IS NULL) ORDER BY id",
     )
     .bind(id.0);
-    let rows = store.fetch(query).await?;
+    let rows = store.ask(query).await?;
     rows.iter()
         .map(|row| {
             let mut row = Columns::of(row);

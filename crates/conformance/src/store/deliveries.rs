@@ -209,7 +209,7 @@ pub(super) async fn sends_noted_before_they_began_are_counted_until_settled(benc
     let delivery = bench.deliver(&arrival("p/in", "1").to(&["q/out"])).await;
     let other = bench.deliver(&arrival("p/in", "2").to(&["q/out"])).await;
     for started in 1..=2 {
-        let which = [delivery.number, 999_999];
+        let which = [(delivery.number, started), (999_999, 1)];
         bench.store().mark_started(bench.epoch, &which).await.unwrap();
         assert_eq!(bench.waiting().await[0].started, started);
     }

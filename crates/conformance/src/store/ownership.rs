@@ -80,7 +80,7 @@ pub(super) async fn a_failure_counts_only_from_who_holds_the_lane(bench: Bench) 
     for fate in [retry(60, true), dead(Holds::Key)] {
         assert_eq!(settle(a, fate).await, Settled::NotThere, "it is with another node");
     }
-    let started = store.mark_started(a, &[delivery.number]).await;
+    let started = store.mark_started(a, &[(delivery.number, 1)]).await;
     assert_eq!(started, Err(StoreError::Fenced));
     assert_eq!(bench.waiting().await, std::slice::from_ref(&delivery));
     assert_eq!(settle(b, retry(60, true)).await, Settled::Done);

@@ -88,6 +88,7 @@ pub(super) async fn only_deliveries_are_replayed_and_everything_can_be_discarded
 
 fn routing(new: &NewMessage, destinations: &[&str], dead_letter: Option<i64>) -> Routing {
     Routing {
+        faults: Vec::new(),
         message: new.message.id,
         destinations: destinations.iter().map(|it| name(it)).collect(),
         dead_letter,

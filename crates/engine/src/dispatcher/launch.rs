@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use pabal_core::{DeadReason, StoreError, Which};
 
-use super::{Call, Dispatcher, LOAD_MAX, STORE_PAUSE};
+use super::{Call, Dispatcher, InHand, LOAD_MAX, STORE_PAUSE, UNSETTLED_MAX};
 use crate::{
     careful::STARTS_MAX,
     health::Permission,
@@ -32,6 +32,9 @@ impl Dispatcher {
         let free = destination.concurrency.saturating_sub(self.calls.len()) * batch_max;
         let mut taken = Vec::new();
         let mut probe = false;
+        if self.unsettled >= UNSETTLED_MAX {
+            return None;
+        }
         while taken.len() < free.min(LOAD_MAX) && !probe {
             let next = match self.health.permission(now) {
                 Permission::Yes => self.lanes.take(now),
@@ -85,7 +88,7 @@ impl Dispatcher {
                 }
                 Some(loaded) => match sending::write(&destination, &key, &row, loaded, room) {
                     Ok(out) => outgoing.push(out),
-                    Err(error) => self.cannot_be_sent(key, row, &error),
+                    Err(error) => self.cannot_be_sent(key, row, error),
                 },
             }
         }
@@ -113,7 +116,7 @@ impl Dispatcher {
         self.store_pause = self.now() + STORE_PAUSE;
     }
 
-    /// Deliveries without a message: settled meanwhile, or their body is gone.
+    /// Deliveries that were not loaded: settled meanwhile, or their body is gone.
     async fn look_for(&mut self, missing: Vec<(KeyId, Row)>) {
         if missing.is_empty() {
             return;
@@ -143,7 +146,7 @@ impl Dispatcher {
         let careful: Vec<_> = outgoing
             .iter()
             .filter(|out| out.row.careful && out.row.started == 0)
-            .map(|out| out.row.number)
+            .map(|out| (out.row.number, 1))
             .collect();
         if careful.is_empty() {
             return Ok(outgoing);
@@ -157,31 +160,48 @@ impl Dispatcher {
     fn call(&mut self, outgoing: Vec<Outgoing>, probe: bool) {
         let sender = Arc::clone(&self.caller.destination.sender);
         let limits = sender.limits();
-        let mut batch: Vec<Outgoing> = Vec::new();
+        let mut batches: Vec<Vec<Outgoing>> = Vec::new();
+        let mut open = false;
         let mut bytes = 0;
         for out in outgoing {
-            if out.row.started > 0 || out.row.alone {
-                self.start_call(vec![out], probe);
-                continue;
+            let single = out.row.started > 0 || out.row.alone;
+            match batches.last_mut() {
+                Some(batch)
+                    if open
+                        && !single
+                        && batch.len() < limits.batch_max
+                        && bytes + out.wire_size <= limits.batch_bytes_max =>
+                {
+                    bytes += out.wire_size;
+                    batch.push(out);
+                }
+                _ => {
+                    (open, bytes) = (!single, out.wire_size);
+                    batches.push(vec![out]);
+                }
             }
-            let size = sender.wire_size(&out.message);
-            if batch.len() >= limits.batch_max || bytes + size > limits.batch_bytes_max {
-                let full = std::mem::take(&mut batch);
-                self.start_call(full, probe);
-                bytes = 0;
-            }
-            bytes += size;
-            batch.push(out);
         }
-        self.start_call(batch, probe);
+        // More calls than are free, because some go alone or the batch is full by size.
+        let free = self.caller.destination.concurrency.saturating_sub(self.calls.len());
+        let late = batches.split_off(free.min(batches.len()));
+        for out in late.into_iter().flatten().rev() {
+            self.lanes.settled(&out.key, out.row.number, Outcome::Back);
+        }
+        batches.into_iter().for_each(|batch| self.start_call(batch, probe));
     }
 
     fn start_call(&mut self, batch: Vec<Outgoing>, probe: bool) {
-        if batch.is_empty() {
-            return;
-        }
         let alone = batch.iter().any(|out| out.row.started > 0);
-        let rows = batch.iter().map(|out| (out.key.clone(), out.row.clone())).collect();
+        let rows = batch
+            .iter()
+            .map(|out| InHand {
+                key: out.key.clone(),
+                row: out.row.clone(),
+                pin: out.pin.clone(),
+                sha256: out.sha256,
+                size: out.message.body.size(),
+            })
+            .collect();
         let task = self.calls.spawn(self.caller.clone().call(batch, alone));
         self.in_hand.insert(task.id(), Call { rows, probe });
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use pabal_core::{LinkChange, Tripped};
 
-use super::{Chore, Dispatcher};
+use super::{Chore, Dispatcher, reading::until_done};
 use crate::{Event, HealthStatus};
 
 impl Dispatcher {
@@ -41,9 +41,8 @@ impl Dispatcher {
         self.chores.spawn(async move {
             let tripped = held.map(|(cause, probes)| Tripped { cause, at: clock.now(), probes });
             let change = LinkChange::Tripped(tripped);
-            if let Err(error) = store.set_link_state(&destination, change, None).await {
-                tracing::warn!(%destination, %error, "the held state is not written");
-            }
+            let write = || store.set_link_state(&destination, change.clone(), None);
+            until_done(&*clock, "writing the held state", write).await;
             Chore::LinkWritten
         });
     }

@@ -26,15 +26,15 @@ impl Dispatcher {
         let destination = self.caller.destination.name.clone();
         self.chores.spawn(async move {
             let which = match &fetch {
-                Fetch::Key { key: KeyId::Key(key), after } => {
+                Fetch::Key { key: KeyId::Key(key), after, .. } => {
                     Which::Key { destination: &destination, key, after: *after }
                 }
-                Fetch::Key { after, .. } | Fetch::Forgotten { after } | Fetch::Sweep { after } => {
+                Fetch::Key { after, .. } | Fetch::Forgotten { after } => {
                     Which::Destination { destination: &destination, after: *after }
                 }
             };
             let page = page_of(&fetch);
-            let rows = until_read(&*clock, || store.deliveries(which, page)).await;
+            let rows = until_done(&*clock, "reading", || store.deliveries(which, page)).await;
             Chore::Fetched(fetch, rows)
         });
     }
@@ -42,11 +42,13 @@ impl Dispatcher {
     pub(super) fn read_changes(&mut self, numbers: Vec<Number>) {
         let (store, clock) = (Arc::clone(&self.caller.store), Arc::clone(&self.caller.clock));
         let destination = self.caller.destination.name.clone();
+        let asked = self.lanes.held();
         self.chores.spawn(async move {
-            let held = until_read(&*clock, || store.held(&destination)).await;
+            let held = until_done(&*clock, "reading", || store.held(&destination)).await;
             let which = Which::Numbers(&numbers);
-            let back = until_read(&*clock, || store.deliveries(which, numbers.len())).await;
-            Chore::Changed { held, back }
+            let back =
+                until_done(&*clock, "reading", || store.deliveries(which, numbers.len())).await;
+            Chore::Changed { asked, held, back }
         });
     }
 
@@ -56,16 +58,12 @@ impl Dispatcher {
             Ok(Chore::Fetched(fetch, rows)) => {
                 let complete = rows.len() < page_of(&fetch);
                 self.lanes.fetched(&fetch, &rows, complete, now);
-                match (&fetch, rows.last()) {
-                    (Fetch::Key { key, .. }, _) => self.want(key),
-                    (Fetch::Sweep { .. }, Some(last)) if !complete => {
-                        self.fetch(Fetch::Sweep { after: last.number });
-                    }
-                    _ => {}
+                if let Fetch::Key { key, .. } = &fetch {
+                    self.want(key);
                 }
             }
-            Ok(Chore::Changed { held, back }) => {
-                for key in self.lanes.still_held(&held) {
+            Ok(Chore::Changed { asked, held, back }) => {
+                for key in self.lanes.still_held(&asked, &held) {
                     self.want(&key);
                 }
                 self.lanes.offer_back(&back, now);
@@ -80,20 +78,21 @@ fn page_of(fetch: &Fetch) -> usize {
     match fetch {
         // As many as stand in memory.
         Fetch::Key { .. } => crate::lanes::ROWS_PER_KEY,
-        Fetch::Forgotten { .. } | Fetch::Sweep { .. } => PAGE,
+        Fetch::Forgotten { .. } => PAGE,
     }
 }
 
-/// Reads until the store can.
-async fn until_read<T, F: Future<Output = Result<T, StoreError>>>(
+/// Does it again until the store can.
+pub(super) async fn until_done<T, F: Future<Output = Result<T, StoreError>>>(
     clock: &dyn pabal_core::Clock,
-    read: impl Fn() -> F,
+    what: &str,
+    act: impl Fn() -> F,
 ) -> T {
     loop {
-        match read().await {
+        match act().await {
             Ok(answer) => return answer,
             Err(error) => {
-                tracing::warn!(%error, "reading is tried again");
+                tracing::warn!(%error, "{what} is tried again");
                 clock.sleep(STORE_PAUSE).await;
             }
         }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use pabal_core::{DeadReason, Fate, Holds, OnDead, Order, Receipt, SendError, Settled, Settlement};
+use pabal_core::{
+    Cause, DeadReason, Fate, Holds, OnDead, Order, SendError, Settled, Settlement, Written,
+};
 use tokio::task::{Id, JoinError};
 
-use super::{Call, Dispatcher, Follow, Next, PANICS_MAX, Told};
+use super::{Call, Dispatcher, Follow, InHand, Next, PANICS_MAX, Told};
 use crate::{
     Event,
     health::Ruling,
@@ -13,6 +15,9 @@ use crate::{
     sending::{self, Tried},
     settler,
 };
+
+/// The cause of a panic.
+const PANICKED: &str = "the sender panicked";
 
 impl Dispatcher {
     pub(super) fn ended(&mut self, ended: Result<(Id, Vec<Tried>), JoinError>) {
@@ -28,54 +33,72 @@ impl Dispatcher {
 
     /// The task of a call panicked or was cut off: nobody knows whether the partner has it.
     fn lost(&mut self, call: Call, lost: JoinError) {
-        if call.probe {
-            self.health.not_sent();
-        }
         let (cut, alone) = (lost.is_cancelled(), call.rows.len() == 1);
         let cause = if cut {
-            pabal_core::Cause::from("cut off when the hub stopped")
+            Cause::from("cut off when the hub stopped")
         } else {
-            pabal_core::Cause::with("the sender panicked", panic_text(lost))
+            Cause::with(PANICKED, panic_text(lost))
         };
-        for (key, mut row) in call.rows {
-            if !cut {
-                row.panics += u32::from(alone);
-                let panics = row.panics;
-                self.lanes.mark(&key, row.number, |row| (row.alone, row.panics) = (true, panics));
-                tracing::error!(
-                    alert = true, destination = %self.caller.destination.name,
-                    message = %row.message, panics, %cause, "a send panicked"
-                );
-            }
-            let error = SendError::Transient { cause: cause.clone(), retry_after: None };
+        for InHand { key, row, pin, sha256, size } in call.rows {
             let tried = Tried {
                 key,
                 row,
-                verdict: Err(error),
+                verdict: Err(SendError::Transient { cause: cause.clone(), retry_after: None }),
                 duration: Duration::ZERO,
-                pin: None,
-                sha256: None,
-                size: 0,
+                pin,
+                sha256: Some(sha256),
+                size,
+                alone: None,
             };
-            if tried.row.panics >= PANICS_MAX {
-                self.settle_dead(tried, DeadReason::Panic);
-            } else {
+            if cut {
                 self.settle_again(tried, true, None);
+            } else {
+                self.panicked(tried, call.probe, alone);
             }
         }
     }
 
-    fn judge(&mut self, tried: Tried, probe: bool) {
+    /// A panic is a failure like another, so that one on every message opens the breaker; a message
+    /// that panics alone while others get through is found out.
+    fn panicked(&mut self, mut tried: Tried, probe: bool, alone: bool) {
+        let ruling = self.rule(&tried, probe);
+        let spent = matches!(ruling, Ruling::Again { spend: true, .. });
+        tried.row.panics += u32::from(alone && spent);
+        let panics = tried.row.panics;
+        self.lanes.mark(&tried.key, tried.row.number, |row| {
+            (row.alone, row.panics) = (true, panics);
+        });
+        tracing::error!(
+            alert = true, destination = %self.caller.destination.name,
+            message = %tried.row.message, panics, "a send panicked"
+        );
+        if panics >= PANICS_MAX {
+            self.settle_dead(tried, DeadReason::Panic);
+        } else {
+            self.follow(tried, ruling, probe);
+        }
+    }
+
+    fn rule(&mut self, tried: &Tried, probe: bool) -> Ruling {
         let now = self.now();
+        let held = self.health.held().is_some();
+        let jitter = fastrand::f64();
+        let ruling = self.health.judge(&tried.verdict, tried.row.message, probe, now, jitter);
+        self.tell_health(held, now);
+        ruling
+    }
+
+    fn judge(&mut self, tried: Tried, probe: bool) {
         if let Err(SendError::Transient { cause, .. }) = &tried.verdict
             && cause.summary == sending::NO_VERDICT
         {
             self.lanes.mark(&tried.key, tried.row.number, |row| row.alone = true);
         }
-        let held = self.health.held().is_some();
-        let ruling =
-            self.health.judge(&tried.verdict, tried.row.message, probe, now, fastrand::f64());
-        self.tell_health(held, now);
+        let ruling = self.rule(&tried, probe);
+        self.follow(tried, ruling, probe);
+    }
+
+    fn follow(&mut self, tried: Tried, ruling: Ruling, probe: bool) {
         match ruling {
             Ruling::Delivered => self.settle(tried, Fate::Delivered, Next::Gone, None, false),
             Ruling::Dead => {
@@ -90,8 +113,8 @@ impl Dispatcher {
                 self.go_back(tried);
             }
             Ruling::Again { spend: false, .. } if probe => {
-                let fate =
-                    Fate::Retry { after: Duration::ZERO, spend: false, pin: tried.pin.clone() };
+                let pin = pin_of(&tried);
+                let fate = Fate::Retry { after: Duration::ZERO, spend: false, pin };
                 self.settle(tried, fate, Next::Turn, None, false);
             }
             Ruling::Again { spend: false, not_before } => {
@@ -103,7 +126,8 @@ impl Dispatcher {
 
     /// It was not tried: nothing to write, unless a note has to be taken back.
     fn go_back(&mut self, tried: Tried) {
-        if tried.row.careful || tried.row.started > 0 {
+        // A suspect is noted only when its call begins, and a failed note is no send.
+        if tried.row.careful && tried.row.started == 0 {
             let fate = Fate::Retry { after: Duration::ZERO, spend: false, pin: None };
             self.settle(tried, fate, Next::Back, None, false);
         } else {
@@ -119,10 +143,7 @@ impl Dispatcher {
         }
         let failures = if spend { attempts } else { tried.row.setbacks + 1 };
         let after = retry.wait(failures, fastrand::f64()).max(not_before.unwrap_or_default());
-        // What may have reached the partner is sent the same for ever.
-        let reached = !matches!(tried.verdict, Err(SendError::Unreachable { .. }));
-        let pin = if reached { tried.pin.clone() } else { None };
-        let fate = Fate::Retry { after, spend, pin };
+        let fate = Fate::Retry { after, spend, pin: pin_of(&tried) };
         self.settle(tried, fate, Next::Retry { after, spent: spend }, None, spend);
     }
 
@@ -157,18 +178,18 @@ impl Dispatcher {
         cause: &'static str,
     ) {
         let verdict = Err(SendError::transient(cause));
-        let (duration, pin, sha256, size) = (Duration::ZERO, None, None, 0);
-        self.settle_dead(Tried { key, row, verdict, duration, pin, sha256, size }, reason);
+        let (duration, pin, sha256, size, alone) = (Duration::ZERO, None, None, 0, None);
+        self.settle_dead(Tried { key, row, verdict, duration, pin, sha256, size, alone }, reason);
     }
 
-    pub(super) fn cannot_be_sent(&mut self, key: KeyId, row: Row, error: &SendError) {
-        let reason = match error {
+    pub(super) fn cannot_be_sent(&mut self, key: KeyId, row: Row, error: SendError) {
+        let reason = match &error {
             SendError::Permanent { reason, .. } => (*reason).into(),
             _ => DeadReason::Invalid,
         };
-        let (duration, pin, sha256, size) = (Duration::ZERO, None, None, 0);
-        let verdict: Result<Receipt, _> = Err(error.clone());
-        self.settle_dead(Tried { key, row, verdict, duration, pin, sha256, size }, reason);
+        let (duration, pin, sha256, size, alone) = (Duration::ZERO, None, None, 0, None);
+        let verdict = Err(error);
+        self.settle_dead(Tried { key, row, verdict, duration, pin, sha256, size, alone }, reason);
     }
 
     fn settle(
@@ -194,7 +215,8 @@ impl Dispatcher {
             attempt: told.is_some().then_some(attempt),
             fate,
         };
-        let follow = Follow { key: tried.key, row: tried.row, next, told };
+        let Tried { key, row, alone, .. } = tried;
+        let follow = Follow { key, row, next, told, _alone: alone };
         self.unsettled += 1;
         let job = settler::Job { settlement, follow, dispatcher: self.own.clone() };
         if self.settler.send(job).is_err() {
@@ -202,9 +224,11 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn settled(&mut self, follow: Follow, settled: Settled, now: Duration) {
+    pub(super) fn settled(&mut self, follow: Follow, settled: Option<Settled>, now: Duration) {
         self.unsettled -= 1;
-        let Follow { key, row, next, told } = follow;
+        let Follow { key, row, next, told, .. } = follow;
+        // Without a written verdict nothing of its key may go on.
+        let Some(settled) = settled else { return };
         let destination = &self.caller.destination.name;
         let message = row.message;
         let observe = |event: Event<'_>| self.observer.observe(event);
@@ -226,7 +250,9 @@ impl Dispatcher {
         let outcome = match next {
             Next::Gone => Outcome::Gone,
             Next::Holds => Outcome::Holds,
-            Next::Retry { after, spent } => Outcome::Retry { due: now + after, spent },
+            Next::Retry { after, spent } => {
+                Outcome::Retry { due: now.saturating_add(after), spent }
+            }
             // It opened while this was written: it may go at once.
             Next::Turn if self.health.held().is_none() => Outcome::Retry { due: now, spent: false },
             Next::Turn => Outcome::Turn,
@@ -234,6 +260,14 @@ impl Dispatcher {
         };
         self.lanes.settled(&key, row.number, outcome);
         self.want(&key);
+    }
+}
+
+/// What may have reached the partner is sent the same for ever.
+fn pin_of(tried: &Tried) -> Option<Written> {
+    match tried.verdict {
+        Err(SendError::Unreachable { .. } | SendError::NotSent) => None,
+        _ => tried.pin.clone(),
     }
 }
 

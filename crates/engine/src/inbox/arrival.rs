@@ -1,5 +1,7 @@
 //! One arrival before it is stored: checked, read, identified, routed.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use pabal_core::{
     Body, Cause, DeadReason, Entry, Fingerprint, HEADERS_BYTES_MAX, Message, MessageId, NewMessage,
     REDELIVERIES_MAX, Reason, SendError, SetAside,
@@ -27,7 +29,13 @@ pub(crate) fn prepare(
         return Ok(set_aside(storable(message), DeadReason::Unread, cause));
     }
     let received = message.clone();
-    match read(source, shared, message, fingerprint) {
+    let read = || read(source, shared, message, fingerprint);
+    // A rule that panics refuses its message, and no other.
+    let read = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        tracing::error!(alert = true, source = %source.name, "a rule panicked");
+        Err(edge::refusal(Reason::Panic, "a rule panicked on it").into())
+    });
+    match read {
         Ok(entry) => Ok(entry),
         Err(Refusal { reason, error: SendError::Permanent { cause, .. } })
             if source.on_invalid == OnInvalid::Keep =>

@@ -66,11 +66,9 @@ impl Row {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fetch {
     /// The next deliveries of a key.
-    Key { key: KeyId, after: Number },
+    Key { key: KeyId, after: Number, ticket: u64 },
     /// Deliveries that did not fit into memory.
     Forgotten { after: Number },
-    /// All of the destination, as the net below everything else.
-    Sweep { after: Number },
 }
 
 /// What becomes of the delivery in flight.

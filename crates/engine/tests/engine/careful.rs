@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pabal_core::{DeadReason, ManualClock};
+use pabal_core::DeadReason;
 use pabal_engine::Engine;
 
 use crate::kit::{Kit, Partner, Step, hand_over, message, ok, text};
@@ -59,7 +59,6 @@ fn the_message_that_kills_the_process_is_found_and_no_other_is_blamed() {
         kill(life, engine);
     }
     assert_eq!(deaths, 4);
-    let _: ManualClock = kit.clock.clone();
 }
 
 async fn poisoned(partner: &Arc<Partner>) {

@@ -88,8 +88,8 @@ impl Store for Faulty {
     async fn load(&self, which: &[(Number, MessageId)]) -> Result<Vec<Option<Loaded>>, StoreError> {
         self.inner.load(which).await
     }
-    async fn mark_started(&self, epoch: Epoch, numbers: &[Number]) -> Result<(), StoreError> {
-        self.inner.mark_started(epoch, numbers).await
+    async fn mark_started(&self, epoch: Epoch, starts: &[(Number, u32)]) -> Result<(), StoreError> {
+        self.inner.mark_started(epoch, starts).await
     }
     async fn held(
         &self,

@@ -46,11 +46,8 @@ async fn what_does_not_end_within_the_grace_is_cut_off_and_handed_back_at_once()
     while engine.inbox(&crate::kit::name("city/orders")).is_some() {
         tokio::task::yield_now().await;
     }
-    // In small steps: whoever waits for the grace may begin to wait late.
-    while !stopping.is_finished() {
-        kit.clock.advance(Duration::from_secs(1));
-        tokio::task::yield_now().await;
-    }
+    // Exactly the grace: no more time passes while what was cut off is written.
+    kit.clock.advance(Duration::from_secs(10));
     stopping.await.unwrap();
     // Written: the attempt counts, and the lane is free.
     assert_eq!(kit.seen.lines("attempt tax/all transient spent"), 5);
@@ -59,4 +56,19 @@ async fn what_does_not_end_within_the_grace_is_cut_off_and_handed_back_at_once()
     let engine = kit.start().await;
     kit.pass_until(Duration::from_secs(1), || kit.seen.lines("delivered") == 5).await;
     engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clock_of_the_machine_cuts_a_send_off_as_well() {
+    let mut kit = Kit::new().await;
+    let partner = Partner::new(|_, _| Step::Hold);
+    kit.to("tax/all", &partner);
+    kit.setup.clock = std::sync::Arc::new(pabal_core::SystemClock);
+    kit.setup.grace = Duration::from_millis(50);
+    let engine = kit.start().await;
+    hand_over(&engine, (0..5).map(|n| message(&n.to_string(), None, "x"))).await;
+    partner.wait(5).await;
+    tokio::time::timeout(crate::kit::PATIENCE, engine.stop()).await.unwrap();
+    assert_eq!(kit.seen.lines("attempt tax/all transient spent"), 5);
+    assert_eq!(kit.seen.lines("lane tax/all false"), 1);
 }
