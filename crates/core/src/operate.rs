@@ -1,6 +1,8 @@
 //! What operators ask a store, and what it answers. All of it travels as JSON through the admin
 //! interface.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +32,14 @@ pub enum DeadReason {
     Routing,
     /// It came through too many hubs.
     TooManyHops,
+}
+
+impl fmt::Display for DeadReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The same word as in JSON and on the command line.
+        let word = serde_json::to_value(self).map_err(|_| fmt::Error)?;
+        f.write_str(word.as_str().unwrap_or_default())
+    }
 }
 
 impl From<Reason> for DeadReason {

@@ -95,7 +95,8 @@ pub trait Store: Debug + Send + Sync {
     async fn unrouted(&self) -> Result<u64, StoreError>;
     /// Of every endpoint that has one.
     async fn link_states(&self) -> Result<Vec<LinkState>, StoreError>;
-    /// Changes one part; with the operator's act, if one did it. Posts a [`Request`].
+    /// Changes one part; with the operator's act, if one did it, which is noted and posts a
+    /// [`Request`].
     async fn set_link_state(
         &self,
         endpoint: &EndpointName,
@@ -385,6 +386,6 @@ pub enum Request {
     Requeued(HashMap<EndpointName, Vec<Number>>),
     /// Dead letters of these destinations were given up: their keys may be free.
     Freed(Vec<EndpointName>),
-    /// The link state of this endpoint changed.
+    /// An operator paused this endpoint or let it go: what waits there for a time goes now.
     Link(EndpointName),
 }

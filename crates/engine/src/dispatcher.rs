@@ -39,6 +39,8 @@ const SWEEP: Duration = Duration::from_secs(600);
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// Deliveries sent whose verdict is not written yet; while the store cannot, no more are sent.
 const UNSETTLED_MAX: usize = 1_000;
+/// The same cause is an alert again after this time.
+const ALERT_AGAIN: Duration = Duration::from_secs(300);
 /// A delivery that panicked alone so often is a dead letter.
 const PANICS_MAX: u32 = 3;
 
@@ -139,6 +141,8 @@ pub(crate) struct Dispatcher {
     sweep_at: Duration,
     /// The held state as the store knows it, and whether it is being written.
     link_known: Option<(String, u32)>,
+    /// The last alert, so that a partner who is busy again and again is no stream of alerts.
+    alerted: Option<(String, Duration)>,
     link_writing: bool,
 }
 
@@ -190,6 +194,7 @@ impl Dispatcher {
             // Not all destinations at the same moment.
             sweep_at: now + SWEEP.mul_f64(0.5 + fastrand::f64()),
             link_known,
+            alerted: None,
             link_writing: false,
         };
         (dispatcher, own)
@@ -244,7 +249,13 @@ impl Dispatcher {
             Signal::Late(rows) => self.lanes.offer_back(&rows, now),
             Signal::Changed(numbers) => self.read_changes(numbers),
             Signal::Settled { follow, settled } => self.settled(follow, settled, now),
-            Signal::Paused(paused) => self.paused = paused,
+            Signal::Paused(paused) => {
+                self.paused = paused;
+                if !paused {
+                    self.health.hasten(now);
+                    self.lanes.hasten(now, |_| true);
+                }
+            }
             Signal::Stop(deadline) => self.stop_at = Some(deadline),
         }
     }

@@ -22,6 +22,8 @@ const PACE_GROWTH: f64 = 0.02;
 const PACE_MIN: f64 = 0.1;
 /// So much of a pace may be made up for after a wait.
 const PACE_SLACK: Duration = Duration::from_millis(100);
+/// A wish to be left alone is kept for so long at the most: beyond it, it is taken for a mistake.
+const WISH_MAX: Duration = Duration::from_secs(24 * 3600);
 /// A pace is forgotten after this long without a refusal for now.
 const PACE_MEMORY: Duration = Duration::from_secs(300);
 
@@ -93,6 +95,13 @@ impl Health {
             Some(Held { cause, refused_for: None, probes, until: Duration::ZERO, probing: false });
     }
 
+    /// An operator wants it tried now.
+    pub(crate) fn hasten(&mut self, now: Duration) {
+        if let Some(held) = &mut self.held {
+            held.until = held.until.min(now);
+        }
+    }
+
     /// Why it is held, after how many failed probes, until when.
     pub(crate) fn held(&self) -> Option<(&str, u32, Duration)> {
         self.held.as_ref().map(|held| (held.cause.as_str(), held.probes, held.until))
@@ -162,7 +171,7 @@ impl Health {
             }
             Err(SendError::Transient { cause, retry_after }) => {
                 self.refusals = None;
-                let not_before = *retry_after;
+                let not_before = retry_after.map(|wish| wish.min(WISH_MAX));
                 if self.held.is_some() {
                     self.hold(cause, None, probe, *retry_after, now, jitter);
                     return Ruling::Again { spend: false, not_before };
@@ -273,12 +282,13 @@ impl Health {
         now: Duration,
         jitter: f64,
     ) {
+        let retry_after = retry_after.map(|wish| wish.min(WISH_MAX));
         let probes = match &self.held {
             None => 0,
             Some(held) if probe => held.probes + 1,
             Some(held) => {
                 // Asked for more patience by another one under way.
-                let until = held.until.max(now + retry_after.unwrap_or_default());
+                let until = held.until.max(now.saturating_add(retry_after.unwrap_or_default()));
                 if let Some(held) = &mut self.held {
                     held.until = until;
                 }

@@ -242,24 +242,19 @@ impl Lanes {
 
     /// The destination is open again: what failed as a probe may go at once.
     pub(crate) fn opened(&mut self, now: Duration) {
-        let probed: Vec<KeyId> = self
-            .waiting
-            .iter()
-            .filter(|(_, key)| {
-                self.queues.get(key).and_then(|q| q.rows.front()).is_some_and(|row| row.probed)
-            })
-            .map(|(_, key)| key.clone())
-            .collect();
-        for key in probed {
-            let Some(queue) = self.queues.get_mut(&key) else {
-                continue;
-            };
-            if let State::Waiting(due) = queue.state {
-                self.waiting.remove(&(due, key.clone()));
-            }
-            if let Some(row) = queue.rows.front_mut() {
-                row.probed = false;
-                row.due = now;
+        self.hasten(now, |row| row.probed);
+    }
+
+    /// What waits for a time and is chosen may go at once.
+    pub(crate) fn hasten(&mut self, now: Duration, chosen: impl Fn(&Row) -> bool) {
+        let head = |key: &KeyId| self.queues.get(key).and_then(|queue| queue.rows.front());
+        let is_chosen = |(_, key): &&(Duration, KeyId)| head(key).is_some_and(&chosen);
+        let waiting: Vec<_> = self.waiting.iter().filter(is_chosen).cloned().collect();
+        for waiting in waiting {
+            self.waiting.remove(&waiting);
+            let (_, key) = waiting;
+            if let Some(row) = self.queues.get_mut(&key).and_then(|queue| queue.rows.front_mut()) {
+                (row.probed, row.due) = (false, now);
             }
             self.make_ready(&key);
         }

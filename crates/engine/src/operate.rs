@@ -157,7 +157,7 @@ impl Engine {
                         routings.push(Routing { message, destinations, faults, dead_letter: None });
                     }
                     Ok(_) => {}
-                    Err(error) => tracing::warn!(message = %id, %error, "it stays unrouted"),
+                    Err(error) => tracing::warn!(message_id = %id, %error, "it stays unrouted"),
                 }
             }
             made += self.store.route(&routings, act).await?;

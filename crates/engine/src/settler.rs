@@ -54,7 +54,7 @@ pub(crate) async fn run(
                     for job in piece {
                         let (number, message) = (job.settlement.number, job.settlement.message);
                         tracing::error!(
-                            alert = true, number, %message, %error,
+                            alert = true, number, message_id = %message, %error,
                             "what became of a delivery cannot be written: its key waits for the next start"
                         );
                         let signal = Signal::Settled { follow: job.follow, settled: None };

@@ -79,10 +79,14 @@ pub(crate) async fn set_link_state(
     )
     .bind(endpoint.as_str());
     execute(connection, query).await?;
-    if let Some(act) = act {
-        note(connection, act, now).await?;
+    match act {
+        Some(act) => {
+            note(connection, act, now).await?;
+            post(connection, &Request::Link(endpoint.clone()), now).await
+        }
+        // The holder of the lane says it, and knows it.
+        None => Ok(()),
     }
-    post(connection, &Request::Link(endpoint.clone()), now).await
 }
 
 /// Appends to the operators' log.

@@ -127,10 +127,13 @@ pub(super) async fn a_message_tells_its_story(bench: Bench) {
 pub(super) async fn requests_are_read_after_a_number(bench: Bench) {
     assert!(bench.store().requests(0).await.unwrap().is_empty());
     for endpoint in ["q/a", "q/b"] {
-        let change = LinkChange::Tripped(None);
+        let change = LinkChange::Paused(None);
         let store = bench.store();
-        store.set_link_state(&name(endpoint), change, None).await.unwrap();
+        store.set_link_state(&name(endpoint), change, Some(&act("resume"))).await.unwrap();
     }
+    // What the holder of a lane says itself is no request to it.
+    let own = LinkChange::Tripped(None);
+    bench.store().set_link_state(&name("q/a"), own, None).await.unwrap();
     let all = bench.store().requests(0).await.unwrap();
     let [(first, Request::Link(a)), (second, Request::Link(b))] = &all[..] else {
         panic!("{all:?}")

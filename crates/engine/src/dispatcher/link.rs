@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use pabal_core::{LinkChange, Tripped};
 
-use super::{Chore, Dispatcher, reading::until_done};
+use super::{ALERT_AGAIN, Chore, Dispatcher, reading::until_done};
 use crate::{Event, HealthStatus};
 
 impl Dispatcher {
@@ -12,11 +12,19 @@ impl Dispatcher {
         let destination = &self.caller.destination.name;
         match (was_held, self.health.held()) {
             (false, Some((cause, _, until))) => {
-                tracing::error!(
-                    alert = true, %destination, cause,
-                    probe_in = ?until.saturating_sub(now),
-                    "the destination is held: no attempts are spent until a probe gets through"
-                );
+                let probe_in = until.saturating_sub(now);
+                let known = self.alerted.as_ref().is_some_and(|(last, at)| {
+                    last == cause && now.saturating_sub(*at) < ALERT_AGAIN
+                });
+                if known {
+                    tracing::info!(%destination, cause, ?probe_in, "held again");
+                } else {
+                    tracing::error!(
+                        alert = true, %destination, cause, ?probe_in,
+                        "the destination is held: no attempts are spent until a probe gets through"
+                    );
+                    self.alerted = Some((cause.to_owned(), now));
+                }
                 self.observer.observe(Event::Breaker { destination, cause: Some(cause) });
             }
             (true, None) => {

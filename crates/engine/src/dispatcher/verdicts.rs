@@ -70,7 +70,7 @@ impl Dispatcher {
         });
         tracing::error!(
             alert = true, destination = %self.caller.destination.name,
-            message = %tried.row.message, panics, "a send panicked"
+            message_id = %tried.row.message, panics, "a send panicked"
         );
         if panics >= PANICS_MAX {
             self.settle_dead(tried, DeadReason::Panic);
@@ -160,9 +160,10 @@ impl Dispatcher {
             (OnDead::Hold, Order::Key, ..) => Holds::Key,
             (OnDead::Hold, Order::All, ..) => Holds::Destination,
         };
+        // Not the detail: what a partner answers may be about people.
         tracing::warn!(
-            destination = %destination.name, message = %tried.row.message, ?reason, %cause, ?holds,
-            "a delivery is a dead letter"
+            destination = %destination.name, message_id = %tried.row.message, %reason,
+            cause = %cause.summary, holds = ?holds, "a delivery is a dead letter"
         );
         let next = if holds == Holds::Nothing { Next::Gone } else { Next::Holds };
         let fate = Fate::Dead { reason, cause, holds, pin: tried.pin.clone() };
@@ -233,7 +234,7 @@ impl Dispatcher {
         let message = row.message;
         let observe = |event: Event<'_>| self.observer.observe(event);
         if settled == Settled::NotThere {
-            tracing::warn!(%destination, %message, "it was settled before");
+            tracing::warn!(%destination, message_id = %message, "it was settled before");
             observe(Event::SettledBefore { destination, message });
             self.lanes.settled(&key, row.number, Outcome::Gone);
             return self.want(&key);

@@ -156,3 +156,30 @@ async fn a_condition_that_fails_is_a_dead_letter_of_routing_and_its_replay_asks_
     engine.stop().await;
     assert_eq!(healthy.came().len(), 1);
 }
+
+#[tokio::test]
+async fn resuming_a_destination_tries_what_waits_there_at_once() {
+    let mut kit = Kit::new().await;
+    let partner = Partner::new(|m: &Message, before| match (text(m).as_str(), before) {
+        (_, 1..) => ok(),
+        // Asked to be left alone for a year: a mistake, but its own.
+        (_, 0) => Step::Say(Err(SendError::Transient {
+            cause: "HTTP 503".into(),
+            retry_after: Some(Duration::from_secs(365 * 86_400)),
+        })),
+    });
+    kit.to("tax/all", &partner);
+    let engine = kit.start().await;
+    hand_over(&engine, [message("1", Some("k"), "x"), message("2", Some("k"), "y")]).await;
+    kit.seen.wait("attempt", 1).await;
+    // It is taken for a day at the most, ...
+    let story = kit.store.message(partner.messages()[0].id).await.unwrap().unwrap();
+    let due = story.summary.deliveries[0].due.unwrap();
+    assert!(due.duration_since(kit.clock.now()).as_secs() <= 86_400);
+    // ... and an operator need not wait for it.
+    let change = LinkChange::Paused(None);
+    kit.store.set_link_state(&name("tax/all"), change, Some(&act())).await.unwrap();
+    engine.wake();
+    kit.seen.wait("delivered", 1).await;
+    engine.stop().await;
+}
