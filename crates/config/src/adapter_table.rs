@@ -25,13 +25,19 @@ struct AnswerToml {
     otherwise: Else,
 }
 
-/// Takes the one adapter table out of an endpoint's table.
+/// Takes the one adapter table out of an endpoint's table, and the answer rule out of that. If there
+/// is none that can be used, which is reported, the adapter has no name.
 pub(crate) fn take(
     fields: &mut Map<String, Value>,
     side: Table,
     position: &Position,
     parser: &mut Parser<'_>,
-) -> Option<(AdapterConfig, Option<Map<String, Value>>)> {
+) -> (AdapterConfig, Option<Map<String, Value>>) {
+    let unusable = |position: &Position| AdapterConfig {
+        name: String::new(),
+        settings: Settings(Value::Null),
+        position: position.clone(),
+    };
     // A table under an unknown key was meant to be an adapter's, unless it is a key's near miss.
     let mut misspelt = false;
     fields.retain(|key, value| {
@@ -69,7 +75,7 @@ pub(crate) fn take(
             .push(fault.help(
                 "keep one; another way to the same partner is another destination or source",
             ));
-        return None;
+        return (unusable(position), None);
     }
     let Some((name, table)) = tables.pop() else {
         if !misspelt {
@@ -82,29 +88,29 @@ pub(crate) fn take(
                 adapters.join(", ")
             )));
         }
-        return None;
+        return (unusable(position), None);
     };
     let position = position.child(&name);
     let Value::Object(mut table) = table else {
         parser.faults.push(Fault::at_key(&position, format!("`{name}` is not a table")));
-        return None;
+        return (unusable(&position), None);
     };
+    let mut fine = true;
     let answer = match (side, table.remove("answer")) {
         (Table::Destination, Some(Value::Object(answer))) => Some(answer),
         (Table::Destination, Some(_)) => {
             let fault = Fault::at_key(&position.child("answer"), "`answer` is not a table");
             parser.faults.push(fault.help("write answer = { success = \"…\" }"));
-            return None;
+            None
         }
         (_, Some(_)) => {
             let fault = Fault::at_key(&position.child("answer"), "unknown key `answer`");
             parser.faults.push(fault.help("`answer` belongs in a destination's adapter table"));
-            return None;
+            None
         }
         (_, None) => None,
     };
     let own = parser.adapters.keys(&name, side == Table::Destination).to_vec();
-    let mut fine = true;
     for key in table.keys() {
         let right = known::misplaced_in_adapter(key, side, &parser.endpoint);
         if let (false, Some(right)) = (own.contains(key), right) {
@@ -115,7 +121,10 @@ pub(crate) fn take(
     }
     let settings = Value::Object(table);
     fine &= parser.literal_secrets(&settings, &position);
-    fine.then_some((AdapterConfig { name, settings: Settings(settings), position }, answer))
+    if !fine {
+        return (unusable(&position), answer);
+    }
+    (AdapterConfig { name, settings: Settings(settings), position }, answer)
 }
 
 /// Reads an answer rule.

@@ -280,7 +280,7 @@ pub(crate) fn read(
     directory: &Path,
     environment: &[(String, String)],
     parser: &mut Parser<'_>,
-) -> Option<HubConfig> {
+) -> HubConfig {
     let variables = variables(environment);
     let merged = merged(&layers, &variables);
     layers.variables = variables.into_iter().map(|(path, name, _)| (path, name)).collect();
@@ -290,7 +290,7 @@ pub(crate) fn read(
         Ok(_) => Map::new(),
         Err(error) => {
             parser.faults.push(Fault::at_key(&position, error));
-            return None;
+            return planned(HubToml::default(), directory, position);
         }
     };
     // Before anything reads it, so that no message can quote it.
@@ -302,27 +302,30 @@ pub(crate) fn read(
     if literal.is_some() {
         parser.faults.push(Fault::literal_secret(&position.below("admin.token")));
     }
-    let hub: HubToml = parser.table(fields, Table::Hub, &position)?;
-    let faults_before = parser.faults.iter().count();
+    let faults_before = parser.count();
+    let hub: HubToml = parser.table(fields, Table::Hub, &position).unwrap_or_default();
+    check(&hub, parser.count() == faults_before, &position, parser);
+    planned(hub, directory, position)
+}
+
+/// What types cannot say. If the file is not `whole`, what is missing may only be mistyped.
+fn check(hub: &HubToml, whole: bool, position: &Position, parser: &mut Parser<'_>) {
     let mut wrong = |key: &str, message: &str, help: &str| {
         let fault = Fault::at_value(&position.below(key), message);
         parser.faults.push(fault.help(help));
     };
-    let name = match hub.name {
-        Some(name) if is_name(&name) => name,
+    match &hub.name {
+        Some(name) if is_name(name) => {}
         Some(_) => {
             wrong("name", "not a name", "1 to 64 lower-case letters, digits, `-` or `_`");
-            String::new()
         }
-        None => {
-            wrong(
-                "name",
-                "`name` is missing",
-                "add name = \"…\"; it goes into every message id, so choose it once and never change it",
-            );
-            String::new()
-        }
-    };
+        None if !whole => {}
+        None => wrong(
+            "name",
+            "`name` is missing",
+            "add name = \"…\"; it goes into every message id, so choose it once and never change it",
+        ),
+    }
     if jiff::tz::TimeZone::get(&hub.timezone).is_err() {
         wrong("timezone", "no such time zone", "write an IANA name, e.g. \"Asia/Seoul\"");
     }
@@ -332,13 +335,19 @@ pub(crate) fn read(
     if hub.http.listen == hub.admin.listen && hub.http.listen.port() != 0 {
         wrong("admin.listen", "the same address as http.listen", "give each its own port");
     }
-    if parser.faults.iter().count() > faults_before || literal.is_some() {
-        return None;
-    }
+}
+
+/// What stands in for a file that cannot be read, while the faults of the others are looked for.
+pub(crate) fn stand_in(directory: &Path) -> HubConfig {
+    planned(HubToml::default(), directory, Position::new(&Arc::default(), &[]))
+}
+
+/// The settings as plain data, with paths that can be opened.
+fn planned(hub: HubToml, directory: &Path, position: Position) -> HubConfig {
     let StoreToml::Sqlite(store) = hub.store;
     let parent = directory.parent().unwrap_or(directory);
-    Some(HubConfig {
-        name,
+    HubConfig {
+        name: hub.name.unwrap_or_default(),
         store: StoreConfig::Sqlite(parent.join(store)),
         http: HttpConfig {
             listen: hub.http.listen,
@@ -354,7 +363,7 @@ pub(crate) fn read(
         grace: hub.grace,
         log: LogConfig { format: hub.log.format, filter: hub.log.filter },
         position,
-    })
+    }
 }
 
 fn is_name(name: &str) -> bool {

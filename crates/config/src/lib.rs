@@ -24,7 +24,7 @@ mod source;
 pub use adapters::AdapterNames;
 pub use fault::{Fault, Faults};
 pub use hub::{AdminConfig, HttpConfig, HubConfig, LogConfig, LogFormat, StoreConfig, TlsConfig};
-pub use load::load;
+pub use load::{Loaded, load, load_all, load_hub};
 pub use place::Position;
 pub use plan::{
     AdapterConfig, AnswerConfig, AnswerFormat, Config, Contact, DestinationConfig, Else,

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use pabal_core::{BODY_BYTES_MAX, EndpointName};
+use pabal_core::EndpointName;
 
 use crate::{
     AdapterNames, Config, ConfigSecrets, Fault, Faults, hub, parse::Parser, partner,
@@ -15,6 +15,28 @@ use crate::{
 
 /// The source of what the command line hands over, which no file names.
 const COMMAND_LINE: &str = "hub/cli";
+
+/// What was read: if there are faults, `config` is what could be read all the same, good for finding
+/// what else is wrong and for nothing else.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What could be read.
+    pub config: Config,
+    /// All faults of all files.
+    pub faults: Faults,
+    /// Files among the partners' that are not read, because of their names.
+    pub ignored: Vec<PathBuf>,
+}
+
+impl Loaded {
+    /// The configuration, if nothing is wrong with it.
+    ///
+    /// # Errors
+    /// All faults of all files.
+    pub fn whole(self) -> Result<Config, Faults> {
+        if self.faults.is_empty() { Ok(self.config) } else { Err(self.faults) }
+    }
+}
 
 /// Reads the configuration in `directory`, with the overlays of `profile` and the settings in
 /// `environment` on top.
@@ -27,13 +49,48 @@ pub fn load(
     environment: impl IntoIterator<Item = (String, String)>,
     adapters: &AdapterNames,
 ) -> Result<Config, Faults> {
-    let environment: Vec<_> = environment.into_iter().collect();
+    load_all(directory, profile, environment, adapters).whole()
+}
+
+/// Reads `hub.toml` alone, likewise: no partner's file is opened.
+///
+/// # Errors
+/// All faults of the file.
+pub fn load_hub(
+    directory: &Path,
+    profile: Option<&str>,
+    environment: impl IntoIterator<Item = (String, String)>,
+) -> Result<Config, Faults> {
+    let none = AdapterNames::default();
+    read_all(directory, profile, environment.into_iter().collect(), &none, false).whole()
+}
+
+/// Likewise, with what could be read beside the faults.
+pub fn load_all(
+    directory: &Path,
+    profile: Option<&str>,
+    environment: impl IntoIterator<Item = (String, String)>,
+    adapters: &AdapterNames,
+) -> Loaded {
+    read_all(directory, profile, environment.into_iter().collect(), adapters, true)
+}
+
+fn read_all(
+    directory: &Path,
+    profile: Option<&str>,
+    environment: Vec<(String, String)>,
+    adapters: &AdapterNames,
+    with_partners: bool,
+) -> Loaded {
     let mut faults = Faults::default();
-    let files = find(directory, profile, &mut faults);
+    let files = find(directory, profile, with_partners, &mut faults);
     let mut parser = Parser { adapters, faults: &mut faults, endpoint: String::new() };
     let whole = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-    let hub = files.hub.and_then(|layers| hub::read(layers, &whole, &environment, &mut parser));
-    let body_bytes_max = hub.as_ref().map_or(BODY_BYTES_MAX, |hub| hub.body_bytes_max);
+    let hub = match files.hub {
+        Some(layers) => hub::read(layers, &whole, &environment, &mut parser),
+        None => hub::stand_in(&whole),
+    };
+    let body_bytes_max = hub.body_bytes_max;
     let mut all = Partner::default();
     let mut partners = Vec::new();
     for (id, layers) in files.partners {
@@ -49,26 +106,30 @@ pub fn load(
     all.destinations.sort_by(|a, b| a.name.cmp(&b.name));
     check_references(&all, &mut faults);
     check_link_ids(&all, &mut faults);
-    match hub {
-        Some(hub) if faults.is_empty() => Ok(Config {
-            dir: directory.to_owned(),
-            hub,
-            partners,
-            sources: all.sources,
-            destinations: all.destinations,
-            secrets: Arc::new(ConfigSecrets::new(directory, environment)),
-        }),
-        _ => Err(faults.sorted()),
-    }
+    let config = Config {
+        dir: directory.to_owned(),
+        hub,
+        partners,
+        sources: all.sources,
+        destinations: all.destinations,
+        secrets: Arc::new(ConfigSecrets::new(directory, environment)),
+    };
+    Loaded { config, faults: faults.sorted(), ignored: files.ignored }
 }
 
 /// What was found in the directory.
 struct Files {
     hub: Option<Layers>,
     partners: BTreeMap<String, Layers>,
+    ignored: Vec<PathBuf>,
 }
 
-fn find(directory: &Path, profile: Option<&str>, faults: &mut Faults) -> Files {
+fn find(
+    directory: &Path,
+    profile: Option<&str>,
+    with_partners: bool,
+    faults: &mut Faults,
+) -> Files {
     let mut overlays = 0;
     let base = directory.join("hub.toml");
     let mut hub = Layers::default();
@@ -87,8 +148,20 @@ fn find(directory: &Path, profile: Option<&str>, faults: &mut Faults) -> Files {
             hub.files.extend(read(&overlay, faults));
         }
     }
-    let (partners, partner_overlays) = find_partners(&directory.join("partners"), profile, faults);
-    overlays += partner_overlays;
+    let folder = directory.join("partners");
+    let (found, ignored) = toml_files(&folder, faults);
+    overlays += found.iter().filter(|(stem, _)| overlay_of(stem, profile).is_some()).count();
+    let any_toml = !found.is_empty();
+    let partners = match with_partners {
+        true => read_partners(&folder, found, profile, faults),
+        false => BTreeMap::new(),
+    };
+    if with_partners && !ignored.is_empty() && !any_toml {
+        let names = ignored.iter().filter_map(|path| path.file_name());
+        let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+        let message = format!("none of the files here ends in .toml: {}", names.join(", "));
+        faults.push(Fault::of_file(&folder, message).help("each agency is one file, NAME.toml"));
+    }
     if let (Some(profile), 0) = (profile, overlays) {
         faults.push(
             Fault::of_file(directory, format!("no file belongs to the profile `{profile}`")).help(
@@ -96,17 +169,23 @@ fn find(directory: &Path, profile: Option<&str>, faults: &mut Faults) -> Files {
             ),
         );
     }
-    Files { hub: whole.then_some(hub), partners }
+    Files { hub: whole.then_some(hub), partners, ignored }
 }
 
-fn find_partners(
+/// The base a file lies over, if it is an overlay of this profile.
+fn overlay_of<'a>(stem: &'a str, profile: Option<&str>) -> Option<&'a str> {
+    stem.split_once('.').filter(|(_, of)| Some(*of) == profile).map(|(base, _)| base)
+}
+
+fn read_partners(
     directory: &Path,
+    found: Vec<(String, PathBuf)>,
     profile: Option<&str>,
     faults: &mut Faults,
-) -> (BTreeMap<String, Layers>, usize) {
+) -> BTreeMap<String, Layers> {
     let mut partners: BTreeMap<String, Layers> = BTreeMap::new();
     let mut overlays = Vec::new();
-    for (stem, path) in toml_files(directory, faults) {
+    for (stem, path) in found {
         match stem.split_once('.') {
             None if EndpointName::new(&stem, "x").is_err() || stem == "hub" => {
                 let (why, help) = match stem.as_str() {
@@ -121,11 +200,11 @@ fn find_partners(
                     partners.entry(stem).or_default().files.push(file);
                 }
             }
-            Some((base, of)) if Some(of) == profile => overlays.push((base.to_owned(), path)),
-            Some(_) => {}
+            Some(_) => {
+                overlays.extend(overlay_of(&stem, profile).map(|base| (base.to_owned(), path)));
+            }
         }
     }
-    let count = overlays.len();
     for (base, path) in overlays {
         let exists = directory.join(format!("{base}.toml")).exists();
         match (read(&path, faults), partners.get_mut(&base)) {
@@ -140,28 +219,34 @@ fn find_partners(
             _ => {}
         }
     }
-    (partners, count)
+    partners
 }
 
-/// Stem and path of every TOML file, in the order of their names. No directory means no partners.
-fn toml_files(directory: &Path, faults: &mut Faults) -> Vec<(String, PathBuf)> {
+/// Stem and path of every TOML file, and the files that are none, both in the order of their names.
+/// No directory means no partners.
+fn toml_files(directory: &Path, faults: &mut Faults) -> (Vec<(String, PathBuf)>, Vec<PathBuf>) {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return (Vec::new(), Vec::new());
+        }
         Err(error) => {
             faults.push(Fault::of_file(directory, format!("cannot be read: {error}")));
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
     };
-    let mut files = Vec::new();
+    let (mut files, mut others) = (Vec::new(), Vec::new());
     for entry in entries {
         match entry {
             Ok(entry) => {
                 let path = entry.path();
                 let name = entry.file_name().to_string_lossy().into_owned();
-                if let Some(stem) = name.strip_suffix(".toml").filter(|stem| !stem.starts_with('.'))
-                {
-                    files.push((stem.to_owned(), path));
+                match name.strip_suffix(".toml") {
+                    // Hidden files are other programs'.
+                    _ if name.starts_with('.') => {}
+                    Some(stem) => files.push((stem.to_owned(), path)),
+                    None if path.is_file() => others.push(path),
+                    None => {}
                 }
             }
             Err(error) => {
@@ -170,7 +255,8 @@ fn toml_files(directory: &Path, faults: &mut Faults) -> Vec<(String, PathBuf)> {
         }
     }
     files.sort();
-    files
+    others.sort();
+    (files, others)
 }
 
 fn read(path: &Path, faults: &mut Faults) -> Option<SourceFile> {

@@ -19,43 +19,45 @@ pub(crate) struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// The table as `T`, after all keys that are unknown in it or in the tables inside are reported
-    /// and left out. `None` if anything is wrong.
+    /// The table as `T`, without what is wrong in it or in the tables inside, which is reported.
+    /// `None` if what is left is no `T`.
     pub(crate) fn table<T: DeserializeOwned>(
         &mut self,
         mut fields: Map<String, Value>,
         table: Table,
         position: &Position,
     ) -> Option<T> {
-        let known = self.only_known(&mut fields, table, position);
-        match Settings(Value::Object(fields)).parse() {
-            Ok(parsed) => Some(parsed).filter(|_| known),
+        self.only_known(&mut fields, table, position);
+        match Settings(Value::Object(fields.clone())).parse() {
+            Ok(parsed) => Some(parsed),
             Err(errors) => {
                 self.faults.extend(errors.iter().map(|error| Fault::of(position, error)));
-                None
+                for error in errors {
+                    fields.remove(error.key.split('.').next().unwrap_or_default());
+                }
+                Settings(Value::Object(fields)).parse().ok()
             }
         }
     }
 
-    fn only_known(
-        &mut self,
-        fields: &mut Map<String, Value>,
-        table: Table,
-        position: &Position,
-    ) -> bool {
-        let mut all = true;
+    /// How many faults there are so far: none new means that what was read is whole.
+    pub(crate) fn count(&self) -> usize {
+        self.faults.iter().count()
+    }
+
+    fn only_known(&mut self, fields: &mut Map<String, Value>, table: Table, position: &Position) {
         for (key, value) in fields.iter_mut() {
             let Some(inner) = table.inner(key) else {
                 continue;
             };
             let position = position.child(key);
             match value {
-                Value::Object(fields) => all &= self.only_known(fields, inner, &position),
+                Value::Object(fields) => self.only_known(fields, inner, &position),
                 Value::Array(items) => {
                     for (index, item) in items.iter_mut().enumerate() {
                         if let Value::Object(fields) = item {
                             let position = position.child(&index.to_string());
-                            all &= self.only_known(fields, inner, &position);
+                            self.only_known(fields, inner, &position);
                         }
                     }
                 }
@@ -66,11 +68,9 @@ impl Parser<'_> {
             let is_known = table.keys().contains(&key.as_str());
             if !is_known {
                 self.unknown(key, table, position);
-                all = false;
             }
             is_known
         });
-        all
     }
 
     /// Reports a key that `table` does not have.

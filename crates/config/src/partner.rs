@@ -143,12 +143,15 @@ pub(crate) fn read(
     };
     let (destinations, sources) = (endpoints("destination"), endpoints("source"));
     parser.endpoint = "NAME".to_owned();
+    let faults_before = parser.count();
     if let Some(read) = parser.table::<PartnerToml>(fields, Table::Partner, &position) {
         match read.name.filter(|name| !name.trim().is_empty()) {
             Some(name) => {
                 partner.partner =
                     Some(PartnerConfig { id: id.to_owned(), name, contacts: read.contacts });
             }
+            // It may only be mistyped, which is told by now.
+            None if parser.count() > faults_before => {}
             None => {
                 let fault = Fault::at_key(&position.child("name"), "`name` is missing");
                 parser
@@ -233,13 +236,12 @@ fn destination(
     position: Position,
     parser: &mut Parser<'_>,
 ) -> Option<DestinationConfig> {
-    let adapter = adapter_table::take(&mut fields, Table::Destination, &position, parser);
-    let answer = adapter.as_ref().and_then(|(adapter, answer)| {
-        let answer = answer.clone()?;
-        Some(adapter_table::answer(answer, adapter.position.child("answer"), parser))
-    });
+    let (adapter, answer) = adapter_table::take(&mut fields, Table::Destination, &position, parser);
+    let answer = answer
+        .and_then(|answer| adapter_table::answer(answer, adapter.position.child("answer"), parser));
+    let faults_before = parser.count();
     let read: DestinationToml = parser.table(fields, Table::Destination, &position)?;
-    let faults_before = parser.faults.iter().count();
+    let whole = parser.count() == faults_before;
     let from: Vec<EndpointName> = read
         .from
         .iter()
@@ -254,14 +256,8 @@ fn destination(
             }
         })
         .collect();
-    check(&read, &position, parser);
-    let fine = parser.faults.iter().count() == faults_before;
-    let (adapter, _) = adapter?;
-    let answer = match answer {
-        Some(answer) => Some(answer?),
-        None => None,
-    };
-    fine.then(|| DestinationConfig {
+    check(&read, whole, &position, parser);
+    Some(DestinationConfig {
         name,
         id: read.id,
         title: read.title,
@@ -280,13 +276,14 @@ fn destination(
     })
 }
 
-/// What types cannot say.
-fn check(read: &DestinationToml, position: &Position, parser: &mut Parser<'_>) {
+/// What types cannot say. If the table is not `whole`, what is missing may only be mistyped.
+fn check(read: &DestinationToml, whole: bool, position: &Position, parser: &mut Parser<'_>) {
     let mut wrong = |key: &str, message: String, help: &str| {
         let fault = Fault::at_value(&position.below(key), message);
         parser.faults.push(fault.help(help));
     };
-    if read.takes.is_empty() || read.takes.iter().any(|pattern| pattern.0.is_empty()) {
+    let nothing = read.takes.is_empty() && whole;
+    if nothing || read.takes.iter().any(|pattern| pattern.0.is_empty()) {
         wrong(
             "takes",
             "it takes no message at all".to_owned(),
@@ -323,13 +320,12 @@ fn source(
     body_bytes_max: usize,
     parser: &mut Parser<'_>,
 ) -> Option<SourceConfig> {
-    let adapter = adapter_table::take(&mut fields, Table::Source, &position, parser);
+    let (adapter, _) = adapter_table::take(&mut fields, Table::Source, &position, parser);
     let read: SourceToml = parser.table(fields, Table::Source, &position)?;
     let own_max = read.body_max.map(|size| usize::try_from(size.as_u64()).unwrap_or(usize::MAX));
     if own_max == Some(0) {
         let fault = Fault::at_value(&position.child("body_max"), "no body would be small enough");
         parser.faults.push(fault.help("leave it out for the hub's own limit"));
-        return None;
     }
     let identify = read.read.identify.map(|identify| {
         let position = position.below("read.identify");
@@ -343,7 +339,6 @@ fn source(
             position,
         }
     });
-    let (adapter, _) = adapter?;
     Some(SourceConfig {
         name,
         id: read.id,

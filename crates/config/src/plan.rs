@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConfigSecrets, Fault, HubConfig, Position, Rate, redact};
 
-/// A configuration without a fault of its own.
+/// A configuration: without a fault of its own, or what of it could be read.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The directory it was read from.
@@ -82,7 +82,7 @@ pub struct JqText {
 /// The one table named after an adapter.
 #[derive(Clone)]
 pub struct AdapterConfig {
-    /// The adapter's name.
+    /// The adapter's name; empty if the table is at fault, which is reported already.
     pub name: String,
     /// The table, without `answer`.
     pub settings: Settings,

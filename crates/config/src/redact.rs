@@ -75,6 +75,30 @@ pub(crate) fn without_credentials(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The text with `…` for every value in the query of a URL; a placeholder of ours stays.
+fn without_query(text: &str) -> String {
+    let query = text.find("://").and_then(|scheme| text[scheme..].find('?').map(|at| scheme + at));
+    let Some(query) = query else {
+        return text.to_owned();
+    };
+    let (before, query) = text.split_at(query + 1);
+    let end = query.find('#').unwrap_or(query.len());
+    let (query, fragment) = query.split_at(end);
+    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, value)) if !is_placeholder(value) => format!("{name}=…"),
+        Some(_) => pair.to_owned(),
+        // Without a name it may be a key all by itself.
+        None if pair.is_empty() || is_placeholder(pair) => pair.to_owned(),
+        None => "…".to_owned(),
+    });
+    format!("{before}{}{fragment}", pairs.collect::<Vec<_>>().join("&"))
+}
+
+fn is_placeholder(text: &str) -> bool {
+    let name = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+    name.is_some_and(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+}
+
 /// The value with everything secret taken out, for printing.
 pub(crate) fn printable(value: &Value, secret: bool) -> Value {
     match value {
@@ -89,7 +113,7 @@ pub(crate) fn printable(value: &Value, secret: bool) -> Value {
         // `auth = "none"` must be visible.
         Value::String(text) if text == "none" => value.clone(),
         Value::String(_) | Value::Number(_) if secret => Value::String("[secret]".to_owned()),
-        Value::String(text) => Value::String(without_credentials(text).into_owned()),
+        Value::String(text) => Value::String(without_query(&without_credentials(text))),
         _ => value.clone(),
     }
 }
@@ -105,6 +129,18 @@ pub(crate) fn is_reference(fields: &serde_json::Map<String, Value>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_in_the_query_of_a_url_are_not_printed() {
+        for (text, shown) in [
+            ("http://h/x?apikey=s3&id={id}&v=", "http://h/x?apikey=…&id={id}&v=…"),
+            ("http://h/?s3#top", "http://h/?…#top"),
+            ("a?b=c", "a?b=c"),
+        ] {
+            let printed = printable(&Value::String(text.to_owned()), false);
+            assert_eq!(printed, Value::String(shown.to_owned()));
+        }
+    }
 
     #[test]
     fn credentials_in_a_url_are_not_printed() {

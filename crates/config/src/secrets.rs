@@ -41,8 +41,10 @@ impl Secrets for ConfigSecrets {
         let wrong = |message: String| Err(ConfigError::new(key, message));
         match reference {
             SecretReference::Env(name) => match self.environment.get(name) {
-                Some(secret) if !secret.expose().is_empty() => Ok(secret.clone()),
-                Some(_) => wrong(format!("{reference} is empty")),
+                Some(secret) => match one_line(secret.expose()) {
+                    "" => wrong(format!("{reference} is empty")),
+                    line => Ok(Secret::new(line)),
+                },
                 None => wrong(format!("{reference} is not set")),
             },
             SecretReference::File(path) => {
@@ -54,11 +56,9 @@ impl Secrets for ConfigSecrets {
                     }
                 };
                 warn_if_open_to_others(&path);
-                match text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text)) {
-                    Some("") => wrong(format!("file {} is empty", path.display())),
-                    Some(line) => Ok(Secret::new(line)),
-                    None if text.is_empty() => wrong(format!("file {} is empty", path.display())),
-                    None => Ok(Secret::new(text)),
+                match one_line(&text) {
+                    "" => wrong(format!("file {} is empty", path.display())),
+                    line => Ok(Secret::new(line)),
                 }
             }
         }
@@ -67,6 +67,12 @@ impl Secrets for ConfigSecrets {
     fn path(&self, path: &Path) -> PathBuf {
         self.directory.join(path)
     }
+}
+
+/// Without the line end that editors and shells leave at the end.
+fn one_line(text: &str) -> &str {
+    let line = text.strip_suffix('\n');
+    line.map_or(text, |line| line.strip_suffix('\r').unwrap_or(line))
 }
 
 /// Some platforms mount secrets readable by a group, so this is no fault.

@@ -260,3 +260,48 @@ fn a_missing_directory_or_a_mistyped_profile_is_a_fault() {
         directory.plain(&profile)
     ));
 }
+
+#[test]
+fn what_could_be_read_is_there_beside_the_faults_for_others_to_look_at() {
+    let broken =
+        WELFARE.replace("takes = [", "when = \".[\"\nordr = 1\nconcurrency = \"x\"\ntakes = [");
+    let files = [
+        ("hub.toml", "name = \"central\"\ngrace = 7\n"),
+        ("partners/tax.toml", WELFARE),
+        ("partners/welfare.toml", &broken.replace("auth = ", "auht = ")),
+        ("partners/police.toml", "name = "),
+    ];
+    let directory = Directory::with(&files);
+    let loaded = pabal_config::load_all(&directory.path(), None, [], &crate::adapters());
+    assert_eq!(loaded.faults.iter().count(), 4, "{}", loaded.faults);
+    let names: Vec<_> = loaded.config.destinations.iter().map(|d| d.name.as_str()).collect();
+    assert_eq!(names, ["tax/applications", "welfare/applications"]);
+    assert_eq!(loaded.config.destinations[1].when.as_ref().unwrap().text, ".[");
+    assert_eq!(loaded.config.sources.len(), 2);
+    assert!(loaded.whole().is_err());
+}
+
+#[test]
+fn files_that_are_no_toml_are_named_and_a_folder_of_nothing_else_is_a_fault() {
+    let other = ("partners/welfare.yaml", "name: Welfare\n");
+    let mixed = Directory::with(&[("hub.toml", HUB), ("partners/tax.toml", WELFARE), other]);
+    let loaded = pabal_config::load_all(&mixed.path(), None, [], &crate::adapters());
+    assert_eq!(loaded.ignored, [mixed.path().join("partners/welfare.yaml")]);
+    assert!(loaded.faults.is_empty());
+    let faults = Directory::with(&[("hub.toml", HUB), other]).faults();
+    assert!(faults.contains("none of the files here ends in .toml: welfare.yaml"), "{faults}");
+}
+
+#[test]
+fn the_hub_alone_is_read_whatever_stands_in_the_partners_files() {
+    let directory = Directory::with(&[
+        ("hub.toml", HUB),
+        ("partners/welfare.toml", "nonsense"),
+        ("partners/welfare.prod.toml", "nonsense"),
+    ]);
+    for profile in [None, Some("prod")] {
+        let config = pabal_config::load_hub(&directory.path(), profile, []).unwrap();
+        assert_eq!(config.hub.name, "central");
+    }
+    assert!(pabal_config::load_hub(&directory.path(), Some("prdo"), []).is_err());
+}

@@ -88,7 +88,11 @@ token = "{WORD}
 #[test]
 fn a_secret_that_cannot_be_had_names_its_place() {
     let directory = Directory::with(&[("hub.toml", HUB), ("empty", "\n"), ("two", "a\r\nb\r\n")]);
-    let secrets = ConfigSecrets::new(directory.path(), [("NOTHING".to_owned(), String::new())]);
+    let secrets = ConfigSecrets::new(
+        directory.path(),
+        [("NOTHING", ""), ("LINE", "a\r\n"), ("END", "\n")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
     let env = |name: &str| secrets.get("k", &SecretReference::Env(name.into()));
     let file = |name: &str| secrets.get("k", &SecretReference::File(name.into()));
     let text = |error: ConfigError| directory.plain(&error);
@@ -97,6 +101,8 @@ fn a_secret_that_cannot_be_had_names_its_place() {
     assert!(text(file("missing").unwrap_err()).starts_with("k: file "));
     assert!(text(file("empty").unwrap_err()).ends_with("empty is empty"));
     // Only the line end is taken off.
+    assert_eq!(env("LINE").unwrap().expose(), "a");
+    assert!(text(env("END").unwrap_err()).ends_with("END is empty"));
     assert_eq!(file("two").unwrap().expose(), "a\r\nb");
     assert_eq!(secrets.path(Path::new("/etc/x")), Path::new("/etc/x"));
 }
