@@ -3,11 +3,15 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use pabal_config::{
     AnswerConfig, AnswerFormat, Config, DestinationConfig, Fault, Faults, IdentifyConfig, JqText,
     MissingId, OnInvalid, Position, SourceConfig,
 };
-use pabal_core::{Adapter, AnswerRule, Clock, ConfigError, Context, EndpointName, State};
+use pabal_core::{
+    Adapter, AnswerRule, Clock, ConfigError, Context, EndpointName, Limits, Message, SendError,
+    Sender, State, Verdict,
+};
 use pabal_engine::{Destination, Source};
 use pabal_translate::{
     AnswerTexts, Charset, Identify, IdentifyTexts, JqAnswerRule, JqError, JqPredicate, NoRule,
@@ -18,7 +22,8 @@ use crate::COMMAND_LINE;
 /// What parts are built from.
 pub(crate) struct Composer<'a> {
     pub(crate) config: &'a Config,
-    pub(crate) adapters: &'a [Arc<dyn Adapter>],
+    /// None: what is built carries nothing, and serves operators' verbs alone.
+    pub(crate) adapters: Option<&'a [Arc<dyn Adapter>]>,
     pub(crate) clock: &'a Arc<dyn Clock>,
     /// The small durable values of an endpoint.
     pub(crate) state: &'a dyn Fn(&EndpointName) -> Arc<dyn State>,
@@ -29,7 +34,7 @@ pub(crate) struct Composer<'a> {
 impl<'a> Composer<'a> {
     pub(crate) fn new(
         config: &'a Config,
-        adapters: &'a [Arc<dyn Adapter>],
+        adapters: Option<&'a [Arc<dyn Adapter>]>,
         clock: &'a Arc<dyn Clock>,
         state: &'a dyn Fn(&EndpointName) -> Arc<dyn State>,
     ) -> Self {
@@ -63,13 +68,15 @@ impl<'a> Composer<'a> {
             body_bytes_max: source.body_bytes_max,
             ..self.context(&source.name, &source.adapter, Arc::new(NoRule))
         };
-        let adapter = self.adapter(&source.adapter)?;
-        let receiver = match adapter.receiver(context) {
-            Ok(receiver) => Some(receiver),
-            Err(errors) => {
-                self.refuse(&source.adapter.position, errors);
-                None
-            }
+        let receiver = match self.adapters {
+            None => None,
+            Some(adapters) => match self.adapter(adapters, &source.adapter)?.receiver(context) {
+                Ok(receiver) => Some(receiver.into()),
+                Err(errors) => {
+                    self.refuse(&source.adapter.position, errors);
+                    return None;
+                }
+            },
         };
         // A missing `identify` is fine; one that does not compile is a fault by now.
         let reader = match identify {
@@ -89,7 +96,7 @@ impl<'a> Composer<'a> {
             },
             may_address: source.may_address,
             body_bytes_max: source.body_bytes_max,
-            ..Source::new(source.name.clone(), Some(receiver?.into()))
+            ..Source::new(source.name.clone(), receiver)
         })
     }
 
@@ -101,13 +108,15 @@ impl<'a> Composer<'a> {
         };
         let rule = answer.clone().unwrap_or_else(|| Arc::new(NoRule));
         let context = self.context(&destination.name, &destination.adapter, rule);
-        let adapter = self.adapter(&destination.adapter)?;
-        let sender = match adapter.sender(context) {
-            Ok(sender) => Some(sender),
-            Err(errors) => {
-                self.refuse(&destination.adapter.position, errors);
-                None
-            }
+        let sender: Arc<dyn Sender> = match self.adapters {
+            None => Arc::new(NoSender),
+            Some(adapters) => match self.adapter(adapters, &destination.adapter)?.sender(context) {
+                Ok(sender) => sender.into(),
+                Err(errors) => {
+                    self.refuse(&destination.adapter.position, errors);
+                    return None;
+                }
+            },
         };
         let when = match when {
             None => None,
@@ -125,7 +134,7 @@ impl<'a> Composer<'a> {
             breaker: destination.breaker.clone(),
             concurrency: destination.concurrency,
             rate: destination.rate.map(|rate| f64::from(rate.count) / rate.per.as_secs_f64()),
-            sender: sender?.into(),
+            sender,
             writer: None,
         })
     }
@@ -147,9 +156,13 @@ impl<'a> Composer<'a> {
         }
     }
 
-    fn adapter(&mut self, table: &pabal_config::AdapterConfig) -> Option<Arc<dyn Adapter>> {
-        let found = self.adapters.iter().find(|adapter| adapter.name() == table.name);
-        if found.is_none() {
+    fn adapter(
+        &mut self,
+        adapters: &[Arc<dyn Adapter>],
+        table: &pabal_config::AdapterConfig,
+    ) -> Option<Arc<dyn Adapter>> {
+        let found = adapters.iter().find(|adapter| adapter.name() == table.name);
+        if found.is_none() && !table.name.is_empty() {
             let error = ConfigError::new("", format!("there is no adapter `{}` here", table.name));
             self.refuse(&table.position, [error]);
         }
@@ -220,6 +233,25 @@ impl<'a> Composer<'a> {
     fn refuse(&mut self, position: &Position, errors: impl IntoIterator<Item = ConfigError>) {
         let config = self.config;
         self.faults.extend(errors.into_iter().map(|error| config.fault_at(position, &error)));
+    }
+}
+
+/// Stands in for every sender while no hub runs.
+#[derive(Debug)]
+struct NoSender;
+
+#[async_trait]
+impl Sender for NoSender {
+    fn limits(&self) -> Limits {
+        Limits { batch_max: 1, batch_bytes_max: 0, message_bytes_max: 0 }
+    }
+
+    fn wire_size(&self, _message: &Message) -> usize {
+        0
+    }
+
+    async fn send(&self, batch: &[Message]) -> Vec<Verdict> {
+        batch.iter().map(|_| Err(SendError::NotSent)).collect()
     }
 }
 

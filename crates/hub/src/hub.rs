@@ -5,6 +5,7 @@ use std::{io::ErrorKind, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use clap::Parser;
 use pabal_adapter_rest::{Ingress, RestAdapter};
+use pabal_config::Faults;
 use pabal_core::{Adapter, Clock, SystemClock};
 use pabal_store_sqlite::{LockError, RunLock};
 
@@ -13,7 +14,7 @@ use crate::{
     cli::{self, Cli, Command},
     client::Client,
     commands, demo, logging, out,
-    plan::Plan,
+    plan::{Depth, Plan},
     running::{Running, Stage, open},
     signals::StopSignals,
     token,
@@ -74,10 +75,7 @@ impl Hub {
         };
         let code = match runtime.block_on(self.run(cli)) {
             Ok(code) => code,
-            Err(error) => {
-                out::failure(&error);
-                ExitCode::from(if error.is::<out::WrongUse>() { WRONG } else { FAILED })
-            }
+            Err(error) => failed(&error),
         };
         // A task that still blocks must not keep the process.
         runtime.shutdown_background();
@@ -91,27 +89,20 @@ impl Hub {
         if let Command::Demo(what) = &command {
             return demo::demo(what, global.json, adapters, ingress, clock).await;
         }
-        let plan = match Plan::load(&global.config, global.profile.as_deref(), adapters, ingress)? {
-            Ok(plan) => plan,
-            Err(faults) => {
-                if global.json && matches!(command, Command::Check) {
-                    out::json(&faults.iter().map(fault).collect::<Vec<_>>())?;
-                } else {
-                    out::note(faults);
-                }
-                return Ok(ExitCode::from(WRONG));
-            }
+        let load = |depth| {
+            let (dir, profile) = (&global.config, global.profile.as_deref());
+            Plan::load(dir, profile, adapters.clone(), ingress.clone(), depth)
         };
         match command {
-            Command::Run => run(&plan, clock).await,
-            Command::Check => check(&plan, global.json),
+            Command::Run => run(&load(Depth::Parts)?, clock).await,
+            Command::Check => check(load(Depth::Parts), global.json),
             Command::Config(cli::Config::Show) => {
-                plan.show(global.json).map(|()| ExitCode::SUCCESS)
+                load(Depth::Files)?.show(global.json).map(|()| ExitCode::SUCCESS)
             }
-            Command::Migrate => migrate(&plan, clock).await,
+            Command::Migrate => migrate(&load(Depth::Hub)?, clock, global.json).await,
             command => {
                 logging::start("error", false);
-                let client = connect(&plan, clock.clone()).await?;
+                let client = connect(&command, &load, clock.clone()).await?;
                 let done = commands::operate(command, &global, &client, &*clock).await;
                 client.close().await;
                 done.map(|()| ExitCode::SUCCESS)
@@ -125,12 +116,18 @@ async fn run(plan: &Plan, clock: Arc<dyn Clock>) -> Result<ExitCode> {
     plan.start_logging();
     let mut signals = StopSignals::listen()?;
     let hub = Running::start(plan, clock).await?;
-    signals.next().await;
+    let code = tokio::select! {
+        () = signals.next() => ExitCode::SUCCESS,
+        what = hub.engine.broken() => {
+            tracing::error!(alert = true, what, "a part of the hub failed that it cannot run without");
+            ExitCode::from(FAILED)
+        }
+    };
     tracing::info!(grace = ?plan.grace(), "stopping: nothing new is taken; a second signal ends it at once");
     tokio::select! {
         () = hub.stop() => {
             tracing::info!("stopped");
-            Ok(ExitCode::SUCCESS)
+            Ok(code)
         }
         // Lanes are not released: the next start looks carefully at what was in flight.
         () = signals.next() => {
@@ -138,6 +135,16 @@ async fn run(plan: &Plan, clock: Arc<dyn Clock>) -> Result<ExitCode> {
             Ok(ExitCode::from(FAILED))
         }
     }
+}
+
+/// Tells what went wrong, and its exit code.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    if let Some(faults) = error.downcast_ref::<Faults>() {
+        out::note(faults);
+        return ExitCode::from(WRONG);
+    }
+    out::failure(error);
+    ExitCode::from(if error.is::<out::WrongUse>() { WRONG } else { FAILED })
 }
 
 /// A fault for programs.
@@ -152,8 +159,21 @@ fn fault(fault: &pabal_config::Fault) -> serde_json::Value {
     })
 }
 
-/// `pabal check`: loading found nothing, building must find nothing either.
-fn check(plan: &Plan, json: bool) -> Result<ExitCode> {
+/// `pabal check`
+fn check(plan: Result<Plan>, json: bool) -> Result<ExitCode> {
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(error) => match error.downcast_ref::<Faults>() {
+            Some(faults) if json => {
+                out::json(&faults.iter().map(fault).collect::<Vec<_>>())?;
+                return Ok(ExitCode::from(WRONG));
+            }
+            _ => return Err(error),
+        },
+    };
+    for note in plan.notes() {
+        out::note(format_args!("note: {note}"));
+    }
     let (sources, destinations) = (plan.sources().len(), plan.destinations().len());
     if json {
         out::json(&serde_json::json!([]))?;
@@ -166,16 +186,32 @@ fn check(plan: &Plan, json: bool) -> Result<ExitCode> {
 }
 
 /// `pabal migrate`
-async fn migrate(plan: &Plan, clock: Arc<dyn Clock>) -> Result<ExitCode> {
+async fn migrate(plan: &Plan, clock: Arc<dyn Clock>, json: bool) -> Result<ExitCode> {
     let _lock = RunLock::take(plan.database())?;
     open(plan, clock).await?;
+    if json {
+        out::json(&serde_json::json!({ "database": plan.database(), "up_to_date": true }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     out::line(format_args!("{} is up to date", plan.database().display()));
     Ok(ExitCode::SUCCESS)
 }
 
-/// To the running hub, or to the store itself if none runs.
-async fn connect(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Client> {
+/// To the running hub, for which hub.toml is enough, or to the store itself if none runs.
+async fn connect(
+    command: &Command,
+    load: &dyn Fn(Depth) -> Result<Plan>,
+    clock: Arc<dyn Clock>,
+) -> Result<Client> {
+    let plan = load(Depth::Hub)?;
     let database = plan.database();
+    // To look at what is not there must not make it.
+    let makes = matches!(command, Command::Send(_) | Command::Pause(_) | Command::Resume(_));
+    anyhow::ensure!(
+        makes || database.try_exists().unwrap_or(true),
+        "there is no database yet at {}: `pabal run` makes it",
+        database.display()
+    );
     let give_up = clock.elapsed() + ANOTHER_COMMAND;
     let lock = loop {
         match RunLock::take(database) {
@@ -203,9 +239,10 @@ async fn connect(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Client> {
         }
         Err(error) => return Err(error.into()),
     };
-    let store = open(plan, clock.clone()).await?;
+    let plan = load(Depth::Files)?;
+    let store = open(&plan, clock.clone()).await?;
     let token = token::random();
-    let stage = Stage::new(plan, store, clock, token.clone(), Phase::NotRunning);
-    let engine = stage.start(plan, true).await?;
+    let stage = Stage::new(&plan, store, clock, token.clone(), Phase::NotRunning);
+    let engine = stage.start(&plan, true).await?;
     Ok(Client::Here { router: api::router(stage.desk.clone()), token, engine, _lock: lock })
 }

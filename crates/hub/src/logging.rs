@@ -39,10 +39,28 @@ pub(crate) fn start_in_file(path: &std::path::Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether a filter can be read.
+pub(crate) fn check(filter: &str) -> Result<(), String> {
+    with_libraries(filter).map(|_| ()).map_err(|error| error.to_string())
+}
+
 fn with_libraries(filter: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {
     EnvFilter::try_new(format!("{LIBRARIES},{filter}"))
 }
 
 fn default_filter() -> EnvFilter {
     with_libraries(DEFAULT_FILTER).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_cannot_be_read_is_told() {
+        assert_eq!(check("warn,pabal_engine=debug"), Ok(()));
+        for bad in ["bad=,=", "info,=", "loud=very"] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! A configuration that can be run: read, checked, and known to build.
+//! A configuration as far as a command needs it, up to one that is known to build.
 
 use std::{
     net::SocketAddr,
@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use pabal_adapter_rest::Ingress;
-use pabal_config::{AdapterNames, Config, Faults, LogFormat, StoreConfig, TlsConfig};
+use pabal_config::{AdapterNames, Config, Faults, Loaded, LogFormat, StoreConfig, TlsConfig};
 use pabal_core::{
     Adapter, Clock, ConfigError, EndpointName, Secret, Secrets, State, Store, SystemClock,
 };
@@ -28,39 +28,63 @@ pub(crate) struct Plan {
     adapters: Vec<Arc<dyn Adapter>>,
     ingress: Ingress,
     database: PathBuf,
+    ignored: Vec<PathBuf>,
+}
+
+/// How much of a configuration is read and checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// `hub.toml`, which says where the hub is. No partner's file is opened.
+    Hub,
+    /// All files. Nothing is built of them, and no secret of a partner is needed.
+    Files,
+    /// Everything: all parts are built once, to see that they can be.
+    Parts,
 }
 
 impl Plan {
-    /// Reads and checks everything, offline; the inner error is all faults at once.
+    /// Reads and checks, offline.
+    ///
+    /// # Errors
+    /// [`Faults`]: all faults at once.
     pub(crate) fn load(
         dir: &Path,
         profile: Option<&str>,
         adapters: Vec<Arc<dyn Adapter>>,
         ingress: Ingress,
-    ) -> Result<Result<Self, Faults>> {
+        depth: Depth,
+    ) -> Result<Self> {
         let names = AdapterNames::of(adapters.iter().map(|adapter| &**adapter));
         // What is not text is no setting of ours, and no secret either.
         let environment = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
-        let config = match pabal_config::load(dir, profile, environment, &names) {
-            Ok(config) => config,
-            Err(faults) => return Ok(Err(faults)),
+        let Loaded { config, mut faults, ignored } = match depth {
+            Depth::Hub => {
+                let config = pabal_config::load_hub(dir, profile, environment)?;
+                Loaded { config, faults: Faults::default(), ignored: Vec::new() }
+            }
+            Depth::Files | Depth::Parts => {
+                pabal_config::load_all(dir, profile, environment, &names)
+            }
         };
         let database = match &config.hub.store {
             StoreConfig::Sqlite(path) => path.clone(),
             other => anyhow::bail!("this program has no store for {other:?}"),
         };
-        let plan = Self { config, adapters, ingress, database };
-        let faults = plan.faults();
-        Ok(if faults.is_empty() { Ok(plan) } else { Err(faults) })
+        let plan = Self { config, adapters, ingress, database, ignored };
+        if depth == Depth::Parts {
+            // Also of what could be read beside other faults: all are told at once.
+            faults = faults.iter().chain(&plan.faults()).cloned().collect();
+        }
+        if faults.is_empty() { Ok(plan) } else { Err(faults.into()) }
     }
 
     /// What only shows when the parts are built; they are dropped again.
     fn faults(&self) -> Faults {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let state = |_: &EndpointName| Arc::new(NoState) as Arc<dyn State>;
-        let built = Composer::new(&self.config, &self.adapters, &clock, &state).build();
+        let built = Composer::new(&self.config, Some(&self.adapters), &clock, &state).build();
         let mut faults = built.err().unwrap_or_default();
         let hub = &self.config.hub;
         let mut refuse = |key: &str, error: ConfigError| {
@@ -75,22 +99,53 @@ impl Plan {
         if let Some(Err(error)) = self.tls().map(acceptor) {
             refuse("http.tls", ConfigError::new("", format!("{error:#}")));
         }
+        if let Err(error) = logging::check(&hub.log.filter) {
+            let error = ConfigError::new("", format!("the log filter cannot be read: {error}"));
+            refuse("log.filter", error.help("e.g. \"info\" or \"warn,pabal_engine=debug\""));
+        }
         faults
     }
 
-    /// Builds all parts. Without a store nothing of them can be run.
+    /// What is no fault, and yet to be told.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let ignored = self
+            .ignored
+            .iter()
+            .map(|path| format!("{} is not read: its name does not end in .toml", path.display()));
+        let open = self.open_sources().into_iter().map(|source| {
+            format!(
+                "{source} takes messages from anybody who reaches {}: auth = \"none\" is only right \
+                 on loopback",
+                self.http()
+            )
+        });
+        ignored.chain(open).collect()
+    }
+
+    /// Sources that anybody on the network can hand over to.
+    fn open_sources(&self) -> Vec<EndpointName> {
+        if self.http().ip().is_loopback() {
+            return Vec::new();
+        }
+        let open = self.config.sources.iter().filter(|source| {
+            source.adapter.settings.0.get("auth").is_some_and(|auth| *auth == "none")
+        });
+        open.map(|source| source.name.clone()).collect()
+    }
+
+    /// Builds all parts. Without a store nothing of them can be run. `idle`: without senders and
+    /// receivers, and so without their secrets.
     pub(crate) fn build(
         &self,
         store: &Arc<dyn Store>,
         clock: &Arc<dyn Clock>,
+        idle: bool,
     ) -> Result<(Vec<Source>, Vec<Destination>)> {
         let state = |name: &EndpointName| {
             Arc::new(EndpointState::new(store.clone(), name.clone())) as Arc<dyn State>
         };
-        // It was fine a moment ago: a secret's file may be gone since.
-        Composer::new(&self.config, &self.adapters, clock, &state)
-            .build()
-            .context("the configuration is no longer fine")
+        let adapters = (!idle).then_some(self.adapters.as_slice());
+        Ok(Composer::new(&self.config, adapters, clock, &state).build()?)
     }
 
     /// `pabal config show`
@@ -105,6 +160,15 @@ impl Plan {
     pub(crate) fn start_logging(&self) {
         let log = &self.config.hub.log;
         logging::start(&log.filter, log.format == LogFormat::Json);
+        for path in &self.ignored {
+            tracing::warn!(file = %path.display(), "not read: its name does not end in .toml");
+        }
+        for source in self.open_sources() {
+            tracing::warn!(
+                alert = true, %source, address = %self.http(),
+                "anybody on the network can hand over here: auth = \"none\" is only right on loopback"
+            );
+        }
     }
 
     /// The hub's name.
@@ -165,4 +229,80 @@ impl Plan {
 /// What the partners' listener shakes hands with.
 pub(crate) fn acceptor(files: &TlsConfig) -> Result<tokio_rustls::TlsAcceptor> {
     tls::acceptor(&files.cert, &files.key, files.client_ca.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use pabal_adapter_rest::RestAdapter;
+
+    use super::*;
+
+    /// A structural fault, one of an adapter, of a secret and of jq, each in another place.
+    const PARTNER: &str = r#"name = "Tax"
+[destination.cases]
+takes = ["case.*"]
+ordr = "key"
+when = ".["
+[destination.cases.rest]
+url = "ftp://127.0.0.1/"
+[destination.copies]
+takes = "*"
+[destination.copies.rest]
+url = "http://127.0.0.1:9/"
+auth = { bearer = { env = "NOBODY_SET_THIS" } }
+[source.cases.rest]
+auth = "none"
+"#;
+
+    fn load(hub: &str, partner: &str, depth: Depth) -> Result<Plan> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("partners")).unwrap();
+        fs::write(dir.path().join("hub.toml"), hub).unwrap();
+        fs::write(dir.path().join("partners/tax.toml"), partner).unwrap();
+        fs::write(dir.path().join("partners/tax.yaml"), "").unwrap();
+        let ingress = Ingress::new();
+        let adapter = Arc::new(RestAdapter::new(ingress.clone()));
+        Plan::load(dir.path(), None, vec![adapter], ingress, depth)
+    }
+
+    #[test]
+    fn all_faults_of_all_kinds_come_at_once() {
+        let hub = "name = \"central\"\ngrce = \"1s\"\nlog = { filter = \"bad=,=\" }\n";
+        let error = load(hub, PARTNER, Depth::Parts).err().unwrap();
+        let faults = error.downcast_ref::<Faults>().unwrap();
+        let keys: Vec<&str> = faults.iter().map(|fault| fault.key.as_str()).collect();
+        let expected = [
+            "grce",
+            "log.filter",
+            "destination.cases.ordr",
+            "destination.cases.when",
+            "destination.cases.rest.url",
+            "destination.copies.takes",
+            "destination.copies.rest.auth.bearer",
+        ];
+        assert_eq!(keys, expected, "{faults}");
+    }
+
+    #[test]
+    fn only_who_builds_needs_the_partners_secrets_and_the_hub_alone_not_even_their_files() {
+        let hub = "name = \"central\"\n";
+        let sound = PARTNER.replace("ordr = \"key\"\nwhen = \".[\"\n", "").replace("ftp", "http");
+        let sound = sound.replace("takes = \"*\"", "takes = [\"*\"]");
+        assert!(load(hub, &sound, Depth::Parts).is_err());
+        load(hub, &sound, Depth::Files).unwrap();
+        load(hub, "nonsense", Depth::Hub).unwrap();
+    }
+
+    #[test]
+    fn a_source_open_to_the_network_and_a_file_that_is_not_read_are_told() {
+        let partner = "name = \"Tax\"\n[source.cases.rest]\nauth = \"none\"\n";
+        let notes = |hub: &str| load(hub, partner, Depth::Parts).unwrap().notes();
+        let near = notes("name = \"central\"\n");
+        assert!(near.len() == 1 && near[0].contains("tax.yaml"), "{near:?}");
+        let far = notes("name = \"central\"\nhttp = { listen = \"0.0.0.0:8080\" }\n");
+        assert!(far[1].starts_with("tax/cases takes messages from anybody"), "{far:?}");
+    }
 }

@@ -166,7 +166,7 @@ impl Stage {
 
     /// Builds all parts and runs them; `idle`: for operators' verbs alone.
     pub(crate) async fn start(&self, plan: &Plan, idle: bool) -> Result<Arc<Engine>> {
-        let (sources, destinations) = plan.build(&self.store, &self.clock)?;
+        let (sources, destinations) = plan.build(&self.store, &self.clock, idle)?;
         let setup = Setup {
             hub: plan.hub().to_owned(),
             node: plan.node(),

@@ -11,7 +11,7 @@ use tower::ServiceExt;
 
 use super::types::Phase;
 use crate::{
-    plan::Plan,
+    plan::{Depth, Plan},
     running::{Stage, open},
 };
 
@@ -31,13 +31,13 @@ impl Bench {
         fs::write(
             config.join("partners/tax.toml"),
             "name = \"Tax\"\n[destination.cases]\ntakes = [\"case.*\"]\n\
-             [destination.cases.rest]\nurl = \"http://127.0.0.1:9/\"\n",
+             [destination.cases.rest]\nurl = \"http://127.0.0.1:9/\"\n\
+             auth = { bearer = { env = \"NOBODY_SET_THIS\" } }\n",
         )
         .unwrap();
         let ingress = Ingress::new();
         let adapter = Arc::new(RestAdapter::new(ingress.clone()));
-        let plan = Plan::load(&config, None, vec![adapter], ingress).unwrap();
-        let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
+        let plan = Plan::load(&config, None, vec![adapter], ingress, Depth::Files).unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let store = open(&plan, clock.clone()).await.unwrap();
         let stage = Stage::new(&plan, store, clock, Secret::new("t"), Phase::NotRunning);

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use pabal_core::{Adapter, Clock, DeadKind, DeadLetterQuery, DeadReason, MessageId, Stop};
 
 use self::{
@@ -28,7 +28,13 @@ use self::{
     table::{EXISTS, Input, Record},
     watch::Watch,
 };
-use crate::{cli::Demo, logging, out, plan::Plan, running::Running, signals::StopSignals};
+use crate::{
+    cli::Demo,
+    logging, out,
+    plan::{Depth, Plan},
+    running::Running,
+    signals::StopSignals,
+};
 
 /// The hub's name, a part of every message id.
 const HUB: &str = "demo";
@@ -78,10 +84,8 @@ pub(crate) async fn demo(
     let archive = Agency::open(book("archive")?, seed, clock.clone(), stop.clone()).await?;
     let census = Agency::open(book("census")?, None, clock.clone(), stop.clone()).await?;
     let token = files::write(&place, archive.address, census.address)?;
-    let plan = match Plan::load(&place.config(), None, adapters, ingress)? {
-        Ok(plan) => plan,
-        Err(faults) => bail!("the demo's own configuration is refused: {faults}"),
-    };
+    let plan = Plan::load(&place.config(), None, adapters, ingress, Depth::Parts)
+        .context("the demo's own configuration is refused")?;
     let hub = Running::start(&plan, clock.clone()).await?;
     if !json {
         out::note(format_args!(
