@@ -3,11 +3,12 @@
 use std::{
     path::{Path, PathBuf},
     process::{Output, Stdio},
+    time::Duration,
 };
 
 use tokio::{io::AsyncWriteExt, process::Command};
 
-use crate::within;
+use crate::wait::within_limit;
 
 /// What a program that ran to its end left.
 #[derive(Debug, Clone)]
@@ -69,7 +70,11 @@ pub async fn run(program: impl AsRef<Path>, arguments: &[&str], input: &[u8]) ->
     finish(command, input).await
 }
 
-pub(crate) async fn finish(mut command: Command, input: &[u8]) -> Ran {
+pub(crate) async fn finish(command: Command, input: &[u8]) -> Ran {
+    finish_within(crate::LIMIT, command, input).await
+}
+
+pub(crate) async fn finish_within(limit: Duration, mut command: Command, input: &[u8]) -> Ran {
     let shown = shown(&command);
     let mut child = command
         .stdin(Stdio::piped())
@@ -81,7 +86,7 @@ pub(crate) async fn finish(mut command: Command, input: &[u8]) -> Ran {
             panic!("`{shown}` cannot be started: {error}; `cargo xtask prepare` installs it")
         });
     let mut stdin = child.stdin.take().expect("it is piped");
-    let (_, output) = within(&format!("the end of `{shown}`"), async {
+    let (_, output) = within_limit(&format!("the end of `{shown}`"), limit, async {
         tokio::join!(
             async {
                 // A program that does not read its input closes it, and that is its right.

@@ -4,6 +4,7 @@ use std::{
     cell::Cell,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -13,8 +14,10 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::{
-    HubSetup, Metrics, Ran, Reply, client, command::build_folder, command::finish, log::Log, until,
-    within,
+    HubSetup, Metrics, Ran, Reply, WayIn, client,
+    command::{build_folder, finish, finish_within},
+    log::Log,
+    until, within,
 };
 
 /// The binary under test: `PABAL_BIN`, or what was built beside this test.
@@ -41,13 +44,21 @@ pub fn pabal_binary() -> PathBuf {
 /// # Panics
 /// If it does not end within [`crate::LIMIT`].
 pub async fn pabal(arguments: &[&str]) -> Ran {
-    let mut command = command();
-    command.args(arguments).current_dir(crate::repository(""));
-    finish(command, b"").await
+    pabal_within(crate::LIMIT, arguments).await
 }
 
-fn command() -> Command {
-    let mut command = Command::new(pabal_binary());
+/// [`pabal`] for a command that may take this long.
+///
+/// # Panics
+/// If it does not end within `limit`.
+pub async fn pabal_within(limit: Duration, arguments: &[&str]) -> Ran {
+    let mut command = command(&pabal_binary());
+    command.args(arguments).current_dir(crate::repository(""));
+    finish_within(limit, command, b"").await
+}
+
+fn command(binary: &Path) -> Command {
+    let mut command = Command::new(binary);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PABAL_") {
             command.env_remove(&name);
@@ -62,8 +73,10 @@ fn command() -> Command {
 #[derive(Debug)]
 pub struct Hub {
     folder: TempDir,
-    http: u16,
+    binary: PathBuf,
+    way_in: WayIn,
     admin: u16,
+    token: Option<String>,
     environment: Vec<(String, String)>,
     client: reqwest::Client,
     log: Log,
@@ -79,14 +92,18 @@ impl Hub {
 
     pub(crate) fn new(
         folder: TempDir,
-        http: u16,
-        admin: u16,
+        binary: PathBuf,
+        ports: (u16, u16),
+        token: Option<String>,
         environment: Vec<(String, String)>,
     ) -> Self {
+        let (http, admin) = ports;
         Self {
             folder,
-            http,
+            binary,
+            way_in: WayIn::new(http),
             admin,
+            token,
             environment,
             client: client(),
             log: Log::default(),
@@ -101,12 +118,31 @@ impl Hub {
     /// # Panics
     /// If it runs already, or does not become ready; the message has what it said.
     pub async fn start(&mut self) {
+        self.spawn();
+        let ready = self.client.get(self.url("/readyz"));
+        let ended = until("a ready hub", async || {
+            if let Some(status) = self.has_ended() {
+                return Some(Some(status));
+            }
+            let request = ready.try_clone().expect("it has no body");
+            let answer = request.send().await.ok()?;
+            answer.status().is_success().then_some(None)
+        })
+        .await;
+        if let Some(status) = ended {
+            panic!("the hub ended with {status}\n{}", self.log.tail(40));
+        }
+    }
+
+    /// Starts it and waits for nothing.
+    ///
+    /// # Panics
+    /// If it runs already.
+    pub fn spawn(&mut self) {
         assert!(self.process.is_none(), "the hub runs already");
-        let mut child = command()
-            .args(["run", "--config"])
-            .arg(self.config())
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(self.folder())
+        let mut child = self
+            .command()
+            .arg("run")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -119,21 +155,28 @@ impl Hub {
         if let Some(stderr) = child.stderr.take() {
             self.log.follow(stderr);
         }
-        let ready = self.client.get(self.url("/readyz"));
-        let log = self.log.clone();
-        let ended = until("a ready hub", async || {
-            if let Ok(Some(status)) = child.try_wait() {
-                return Some(Some(status));
-            }
-            let request = ready.try_clone().expect("it has no body");
-            let answer = request.send().await.ok()?;
-            answer.status().is_success().then_some(None)
-        })
-        .await;
-        if let Some(status) = ended {
-            panic!("the hub ended with {status}\n{}", log.tail(40));
-        }
         self.process = Some(child);
+    }
+
+    /// How it ended, if it did by itself.
+    ///
+    /// # Panics
+    /// If it was not started.
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        let child = self.process.as_mut().expect("the hub was started");
+        let status = child.try_wait().expect("a child can be asked")?;
+        self.process = None;
+        Some(status)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = command(&self.binary);
+        command
+            .arg("--config")
+            .arg(self.config())
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.folder());
+        command
     }
 
     /// Kills it in the middle of whatever it does.
@@ -228,10 +271,16 @@ impl Hub {
 
     // --- partners' side ---
 
+    /// The partners' side, to be used while the hub is killed and started.
+    #[must_use]
+    pub fn way_in(&self) -> WayIn {
+        self.way_in.clone()
+    }
+
     /// The URL of a path of the listener for partners.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}{path}", self.http)
+        self.way_in.url(path)
     }
 
     /// Posts to the listener for partners exactly this.
@@ -244,26 +293,10 @@ impl Hub {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Reply {
-        self.try_post(path, headers, body)
+        self.way_in
+            .try_post(path, headers, body)
             .await
             .unwrap_or_else(|error| panic!("{path}: no answer: {error:?}"))
-    }
-
-    /// [`Hub::post`] to a hub that may be killed meanwhile.
-    ///
-    /// # Errors
-    /// If there is no answer: nothing is known then.
-    pub async fn try_post(
-        &self,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: impl Into<Bytes>,
-    ) -> reqwest::Result<Reply> {
-        let mut request = self.client.post(self.url(path)).body(body.into());
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        Reply::try_of(path, request).await
     }
 
     /// Hands a message over to `partner/source` as a CloudEvent in binary mode, of type
@@ -294,17 +327,7 @@ impl Hub {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> reqwest::Result<Reply> {
-        let origin = format!("/{source}");
-        let mut all = vec![
-            ("ce-specversion", "1.0"),
-            ("ce-id", id),
-            ("ce-source", &origin),
-            ("ce-type", "test.message"),
-            ("content-type", "application/json"),
-        ];
-        all.retain(|(name, _)| !headers.iter().any(|(other, _)| other == name));
-        all.extend(headers);
-        self.try_post(&format!("/in/{source}"), &all, body).await
+        self.way_in.try_hand_over(source, id, headers, body).await
     }
 
     // --- operators' side ---
@@ -322,13 +345,8 @@ impl Hub {
     /// # Panics
     /// If it does not end within [`crate::LIMIT`].
     pub async fn cli_with_input(&self, arguments: &[&str], input: &[u8]) -> Ran {
-        let mut command = command();
-        command
-            .arg("--config")
-            .arg(self.config())
-            .args(arguments)
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(self.folder());
+        let mut command = self.command();
+        command.args(arguments);
         finish(command, input).await
     }
 
@@ -338,12 +356,16 @@ impl Hub {
         format!("http://127.0.0.1:{}{path}", self.admin)
     }
 
-    /// The token that the running hub wrote beside its database.
+    /// The token of its configuration, or else the one that the running hub wrote beside its
+    /// database.
     ///
     /// # Panics
     /// If it is not there.
     #[must_use]
     pub fn token(&self) -> String {
+        if let Some(token) = &self.token {
+            return token.clone();
+        }
         let mut path = self.database().into_os_string();
         path.push(".token");
         std::fs::read_to_string(&path)
@@ -376,9 +398,17 @@ impl Hub {
     /// # Panics
     /// If there is no answer.
     pub async fn metrics(&self) -> Metrics {
+        self.try_metrics().await.unwrap_or_else(|error| panic!("/metrics: no answer: {error:?}"))
+    }
+
+    /// [`Hub::metrics`] of a hub that may end meanwhile.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub async fn try_metrics(&self) -> reqwest::Result<Metrics> {
         let request = self.client.get(self.admin_url("/metrics"));
-        let reply = Reply::of("/metrics", request.bearer_auth(self.token())).await;
-        Metrics(reply.expect_status(200).text())
+        let reply = Reply::try_of("/metrics", request.bearer_auth(self.token())).await?;
+        Ok(Metrics(reply.expect_status(200).text()))
     }
 
     /// Waits until a metric is as `is` says; its value. A series that is not there counts as 0.

@@ -1,18 +1,23 @@
 //! What a hub under test is started with.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use tempfile::TempDir;
 
-use crate::{Hub, free_port};
+use crate::{Hub, free_port, pabal_binary};
 
 /// A configuration in the making: a folder of its own with `config/hub.toml`, partner files, and
 /// `var/` for the database.
 #[derive(Debug)]
 pub struct HubSetup {
     folder: TempDir,
+    binary: Option<PathBuf>,
     http: u16,
     admin: u16,
+    token: Option<String>,
     hub: Option<String>,
     more: String,
     environment: Vec<(String, String)>,
@@ -26,8 +31,10 @@ impl HubSetup {
         }
         Self {
             folder,
+            binary: None,
             http: free_port(),
             admin: free_port(),
+            token: None,
             hub: None,
             more: String::new(),
             environment: Vec::new(),
@@ -67,6 +74,20 @@ impl HubSetup {
         self
     }
 
+    /// Another binary than [`pabal_binary`]: a hub with an adapter of its own.
+    #[must_use]
+    pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
+        self.binary = Some(path.into());
+        self
+    }
+
+    /// The admin token that the configuration names, for the test's own questions.
+    #[must_use]
+    pub fn token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
     /// An environment variable of the hub and its commands.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
@@ -96,7 +117,8 @@ admin = { listen = \"{admin}\" }
             .replace("{database}", &database.display().to_string());
         toml.push_str(&self.more);
         write(&self.folder.path().join("config/hub.toml"), toml.as_bytes());
-        Hub::new(self.folder, self.http, self.admin, self.environment)
+        let binary = self.binary.unwrap_or_else(pabal_binary);
+        Hub::new(self.folder, binary, (self.http, self.admin), self.token, self.environment)
     }
 
     /// Writes it all down, starts the hub and waits until it is ready.

@@ -31,15 +31,17 @@ mod partner;
 mod proxy;
 mod python;
 mod wait;
+mod way_in;
 
 pub use answer::{Answer, Gate};
 pub use command::{Ran, repository, run};
 pub use free_port::free_port;
 pub use http_client::{Reply, client};
-pub use hub::{Hub, pabal, pabal_binary};
+pub use hub::{Hub, pabal, pabal_binary, pabal_within};
 pub use hub_setup::HubSetup;
 pub use metrics::Metrics;
 pub use partner::{Outcome, Partner, Request};
 pub use proxy::Proxy;
 pub use python::python;
 pub use wait::{LIMIT, until, within};
+pub use way_in::WayIn;

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub const LIMIT: Duration = Duration::from_secs(30);
 
 /// How often a state is asked for that only another process knows.
-const POLL: Duration = Duration::from_millis(10);
+pub(crate) const POLL: Duration = Duration::from_millis(10);
 
 /// The future's output.
 ///
@@ -17,7 +17,7 @@ pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
     within_limit(what, LIMIT, future).await
 }
 
-async fn within_limit<F: Future>(what: &str, limit: Duration, future: F) -> F::Output {
+pub(crate) async fn within_limit<F: Future>(what: &str, limit: Duration, future: F) -> F::Output {
     match tokio::time::timeout(limit, future).await {
         Ok(output) => output,
         Err(_) => panic!("{what}: did not happen within {limit:?}"),

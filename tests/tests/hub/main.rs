@@ -7,5 +7,7 @@
 
 mod clients;
 mod deploy;
+mod killing;
 mod life;
 mod readme;
+mod support;
