@@ -5,6 +5,7 @@
     reason = "all of this is tests; clippy knows only of the functions marked as such"
 )]
 
+mod abort;
 mod clients;
 mod deploy;
 mod killing;
