@@ -11,4 +11,5 @@ mod deploy;
 mod killing;
 mod life;
 mod readme;
+mod stopping;
 mod support;
