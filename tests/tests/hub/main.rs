@@ -7,6 +7,7 @@
 
 mod abort;
 mod clients;
+mod delivery;
 mod deploy;
 mod killing;
 mod life;
