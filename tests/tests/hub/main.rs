@@ -12,5 +12,6 @@ mod deploy;
 mod killing;
 mod life;
 mod readme;
+mod routing;
 mod stopping;
 mod support;
