@@ -11,6 +11,7 @@ mod delivery;
 mod deploy;
 mod killing;
 mod life;
+mod metrics;
 mod readme;
 mod routing;
 mod stopping;
