@@ -6,6 +6,7 @@
 )]
 
 mod abort;
+mod cli;
 mod clients;
 mod delivery;
 mod deploy;
