@@ -15,5 +15,6 @@ mod life;
 mod metrics;
 mod readme;
 mod routing;
+mod secrets;
 mod stopping;
 mod support;
