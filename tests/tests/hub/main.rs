@@ -9,6 +9,7 @@ mod abort;
 mod cli;
 mod clients;
 mod delivery;
+mod demo;
 mod deploy;
 mod killing;
 mod life;
