@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 /// Parts of a key that make its value secret.
-const WORDS: [&str; 15] = [
+const WORDS: [&str; 16] = [
     "password",
     "passwd",
     "passphrase",
@@ -22,6 +22,7 @@ const WORDS: [&str; 15] = [
     "signature",
     "cookie",
     "pasword",
+    "webhook",
 ];
 
 /// Keys under which a string can only be a secret written where it must not be.
@@ -105,8 +106,11 @@ pub(crate) fn printable(value: &Value, secret: bool) -> Value {
         Value::Object(fields) if is_reference(fields) => value.clone(),
         Value::Object(fields) => {
             let fields = fields.iter();
-            let shown = fields
-                .map(|(key, inner)| (key.clone(), printable(inner, secret || looks_secret(key))));
+            let shown = fields.map(|(key, inner)| {
+                // A private key: in these tables it is a reference, or stands where it must not.
+                let secret = secret || looks_secret(key) || key == "key";
+                (key.clone(), printable(inner, secret))
+            });
             Value::Object(shown.collect())
         }
         Value::Array(items) => items.iter().map(|item| printable(item, secret)).collect(),
@@ -129,6 +133,19 @@ pub(crate) fn is_reference(fields: &serde_json::Map<String, Value>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_that_was_written_out_is_not_printed_wherever_one_may_be_named() {
+        let settings = serde_json::json!({
+            "sign": { "standard_webhooks": ["s3cret", { "env": "NAME" }] },
+            "tls": { "ca": "ca.pem", "key": "s3cret" },
+            "auth": { "header": { "name": "x", "value": "s3cret" } },
+        });
+        let printed = printable(&settings, false);
+        assert!(!printed.to_string().contains("s3cret"), "{printed}");
+        assert_eq!(printed["sign"]["standard_webhooks"][1]["env"], "NAME");
+        assert_eq!(printed["tls"]["ca"], "ca.pem");
+    }
 
     #[test]
     fn values_in_the_query_of_a_url_are_not_printed() {
