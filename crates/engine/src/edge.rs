@@ -126,7 +126,8 @@ mod tests {
     #[test]
     fn limits_and_zero_characters_are_refused_at_the_edge() {
         assert_eq!(reason(&message()), None);
-        let changes: [(fn(&mut Message), Reason); 6] = [
+        type Change = fn(&mut Message);
+        let changes: [(Change, Reason); 6] = [
             (|m| m.body = pabal_core::Body::Inline("12345".into()), Reason::TooLarge),
             (|m| m.message_type.clear(), Reason::Invalid),
             (|m| m.origin.id = Some("i".repeat(513)), Reason::TooLarge),

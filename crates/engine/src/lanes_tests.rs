@@ -97,13 +97,16 @@ fn a_dead_letter_holds_its_key_until_it_is_freed_and_then_the_table_is_read_agai
     assert_eq!(numbers(&take(&mut lanes)), [2]);
 }
 
+/// What was held when it was asked, what the table said, and what was put back.
+type HeldRead = (HashMap<KeyId, u64>, Vec<(Option<String>, Number)>, Vec<Delivery>);
+
 /// The table, and reads of it that are answered later: everything may happen in between.
 struct Table {
     rows: Vec<Delivery>,
     /// Keys held by a dead letter, with its number.
     dead: Vec<(String, Number)>,
     reads: Vec<(Fetch, Vec<Delivery>, bool)>,
-    held_reads: Vec<(HashMap<KeyId, u64>, Vec<(Option<String>, Number)>, Vec<Delivery>)>,
+    held_reads: Vec<HeldRead>,
     page: usize,
 }
 

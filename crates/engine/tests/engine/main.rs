@@ -1,5 +1,7 @@
 //! The engine on a real store, by passed time.
 
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 mod careful;
 mod faulty;
 mod kit;
