@@ -1,8 +1,11 @@
 //! `identify`: where the envelope's fields stand in the body, each a jq expression.
 
-use pabal_core::{Body, Fingerprint, Message, Reader, Reason, SendError, View};
+use pabal_core::{Body, Fingerprint, Message, Reader, Reason, SendError, View, shorten};
 
-use crate::{Jq, JqError, JqErrorKind, Json, envelope::Parsed};
+use crate::{
+    Jq, JqError, JqErrorKind, Json,
+    envelope::{Parsed, is_json},
+};
 
 /// The expressions as the operator wrote them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -115,10 +118,11 @@ impl Reader for Identify {
                     Some(format!("sha256:{}", Fingerprint(stored.sha256)))
                 }
                 (MissingId::Refuse, _) => {
-                    return Err(invalid(
-                        "id",
-                        "the message has none, neither in its body nor beside it",
-                    ));
+                    let none = "the message has none, neither in its body nor beside it";
+                    return Err(match self.id.as_ref().and_then(|_| not_json(message)) {
+                        Some(why) => invalid("id", format!("{none}: {why}")),
+                        None => invalid("id", none),
+                    });
                 }
             };
         }
@@ -175,6 +179,19 @@ impl Fields {
             )),
         }
     }
+}
+
+/// Why the expressions saw no body, if they did not.
+fn not_json(message: &Message) -> Option<String> {
+    let why = match message.content_type.as_deref().map(str::trim) {
+        Some(media_type) if is_json(media_type) => return None,
+        None | Some("") => "no media type was given".to_owned(),
+        Some(media_type) => format!("its media type is `{}`", shorten(media_type, 100)),
+    };
+    Some(format!(
+        "the body was not read as JSON, because {why}; if it is JSON, send it with \
+         `Content-Type: application/json`"
+    ))
 }
 
 /// A slow or busy evaluator says nothing about the message; all else does.
@@ -274,6 +291,20 @@ mod tests {
             Identify::compile(&texts).unwrap().read(&mut message).unwrap();
             assert_eq!(message.origin.id, id);
         }
+    }
+
+    #[test]
+    fn a_body_that_was_not_read_as_json_is_told_with_what_to_send() {
+        let identify = Identify::compile(&texts(&[("id", ".msgId")])).unwrap();
+        let error = |media_type: Option<&str>| {
+            let mut message = message(r#"{"msgId":1}"#);
+            message.content_type = media_type.map(str::to_owned);
+            identify.read(&mut message).unwrap_err().to_string()
+        };
+        let form = error(Some("application/x-www-form-urlencoded"));
+        assert!(form.contains("its media type is `application/x-www-form-urlencoded`"), "{form}");
+        assert!(form.ends_with("send it with `Content-Type: application/json`"), "{form}");
+        assert!(error(None).contains("because no media type was given"), "{}", error(None));
     }
 
     #[test]
