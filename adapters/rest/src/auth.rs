@@ -165,23 +165,37 @@ impl Check {
 
     /// What can be told from the headers and the certificate. A signature is checked later, over the
     /// body.
-    pub(crate) fn admits(&self, headers: &HeaderMap, certificate: Option<&[String]>) -> bool {
+    ///
+    /// # Errors
+    /// What is missing, for the log: no part of what was given or should have been.
+    pub(crate) fn admit(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&[String]>,
+    ) -> Result<(), String> {
+        let fine = |fine: bool, why: &str| if fine { Ok(()) } else { Err(why.to_owned()) };
         match self {
-            Self::Open | Self::Webhook(_) => true,
-            Self::Header(name, secret) => {
-                headers.get(name).is_some_and(|value| same(value.as_bytes(), secret))
+            Self::Open | Self::Webhook(_) => Ok(()),
+            Self::Header(name, secret) => match headers.get(name) {
+                None => Err(format!("the header {name}")),
+                Some(value) => {
+                    fine(same(value.as_bytes(), secret), "the right value in its header")
+                }
+            },
+            Self::Authorization(scheme, secret) => {
+                let given = headers.get(AUTHORIZATION).ok_or("the header authorization")?;
+                let given = given.as_bytes();
+                let space = given.iter().position(|b| *b == b' ').unwrap_or(given.len());
+                let (given, value) = given.split_at(space);
+                if !given.eq_ignore_ascii_case(scheme.as_bytes()) {
+                    return Err(format!("the scheme {scheme} in the header authorization"));
+                }
+                fine(same(value.trim_ascii(), secret), "the right secret")
             }
-            Self::Authorization(scheme, secret) => headers
-                .get(AUTHORIZATION)
-                .and_then(|value| {
-                    let value = value.as_bytes();
-                    let space = value.iter().position(|b| *b == b' ')?;
-                    value[..space]
-                        .eq_ignore_ascii_case(scheme.as_bytes())
-                        .then(|| value[space..].trim_ascii())
-                })
-                .is_some_and(|value| same(value, secret)),
-            Self::Certificate(name) => certificate.is_some_and(|names| names.contains(name)),
+            Self::Certificate(name) => match certificate {
+                None => Err("a client certificate".to_owned()),
+                Some(names) => fine(names.contains(name), "a client certificate of the right name"),
+            },
         }
     }
 
@@ -216,4 +230,34 @@ fn not_empty(key: &str, secret: Secret) -> Result<Secret, ConfigError> {
 
 fn same(given: &[u8], secret: &Secret) -> bool {
     given.ct_eq(secret.expose().as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_and_never_a_value() {
+        let check = |headers: &[(&'static str, &str)]| {
+            let map = headers.iter().map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+            });
+            let bearer = Check::Authorization("Bearer", Secret::new("right"));
+            bearer.admit(&map.collect(), None)
+        };
+        assert_eq!(check(&[("authorization", "bearer  right")]), Ok(()));
+        for (headers, missing) in [
+            (&[][..], "the header authorization"),
+            (&[("authorization", "Basic abc")], "the scheme Bearer in the header authorization"),
+            (&[("authorization", "Bearer")], "the right secret"),
+            (&[("authorization", "Bearer wrong")], "the right secret"),
+        ] {
+            assert_eq!(check(headers).unwrap_err(), missing);
+        }
+        let certificate = Check::Certificate("tax".to_owned());
+        let none = HeaderMap::new();
+        assert_eq!(certificate.admit(&none, None).unwrap_err(), "a client certificate");
+        assert!(certificate.admit(&none, Some(&["other".to_owned()])).is_err());
+        assert!(certificate.admit(&none, Some(&["tax".to_owned()])).is_ok());
+    }
 }

@@ -160,7 +160,11 @@ impl Route {
             message_type: self.settings.message_type.as_deref(),
             keep_headers: &self.keep_headers,
         };
-        let message = form.read(headers, body, clock.now())?;
+        let message = form.read(headers, body, clock.now()).inspect_err(|problem| {
+            if problem.status() == StatusCode::UNAUTHORIZED {
+                self.turned_away(&parts, problem.why());
+            }
+        })?;
         self.answer(deliver(&*inbox, message).await)
     }
 
@@ -173,6 +177,7 @@ impl Route {
                 caller(peer.ip(), headers, &self.settings.trusted_proxies)
             });
             if !caller.is_some_and(|caller| within(caller, &self.settings.allow)) {
+                self.turned_away(parts, "an address in `allow`");
                 let title = "Calls from this address are not taken";
                 return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", title));
             }
@@ -180,10 +185,25 @@ impl Route {
         unambiguous(headers, &self.check)?;
         let certificate = parts.extensions.get::<PeerCertificate>();
         let names = certificate.map(|certificate| certificate.names.as_slice());
-        if !self.check.admits(headers, names) {
+        if let Err(missing) = self.check.admit(headers, names) {
+            self.turned_away(parts, &missing);
             return Err(unauthorized(&self.check, "no or wrong credentials"));
         }
         Ok(())
+    }
+
+    /// For the log: whoever looks for a wrong token or an intruder looks there.
+    fn turned_away(&self, parts: &axum::http::request::Parts, missing: &str) {
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+        let peer = peer.map(|ConnectInfo(peer)| peer.ip().to_canonical());
+        let caller =
+            peer.and_then(|peer| caller(peer, &parts.headers, &self.settings.trusted_proxies));
+        tracing::warn!(
+            source = %self.context.name,
+            peer = peer.map(tracing::field::display),
+            caller = caller.filter(|_| caller != peer).map(tracing::field::display),
+            missing, "a caller was turned away"
+        );
     }
 
     fn answer(&self, verdict: Verdict) -> Result<Response<Body>, Problem> {

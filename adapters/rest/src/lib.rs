@@ -75,6 +75,7 @@ mod webhook;
 use pabal_core::{Adapter, ConfigError, Context, Receiver, Schema, Sender};
 
 pub use ingress::{Ingress, PeerCertificate};
+pub use request::passes_on;
 
 /// The adapter `rest`.
 #[derive(Debug, Clone)]

@@ -40,6 +40,15 @@ impl Problem {
         self
     }
 
+    pub(crate) fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// What is wrong in this case, or else in general.
+    pub(crate) fn why(&self) -> &str {
+        self.0.detail.as_deref().unwrap_or(self.0.title)
+    }
+
     /// Adds a header of the answer.
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.header = Some((name, value));

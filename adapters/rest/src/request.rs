@@ -53,6 +53,12 @@ const RESERVED: [&str; 20] = [
     "www-authenticate",
 ];
 
+/// Whether a message may bring a header of this name, in lower case, to a partner.
+#[must_use]
+pub fn passes_on(name: &str) -> bool {
+    !is_reserved(name) && !is_ours(name)
+}
+
 /// Whether a header is reserved, by name or by family.
 pub(crate) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
@@ -229,7 +235,7 @@ impl Builder {
             let Ok(name) = HeaderName::from_bytes(lower.as_bytes()) else {
                 continue;
             };
-            if is_reserved(&lower) || is_ours(&lower) || credential {
+            if !passes_on(&lower) || credential {
                 continue;
             }
             headers.append(&name, header_value(&lower, &safe(value))?);
