@@ -1,8 +1,12 @@
 //! The command line: what can be said, not what it does.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use axum::http;
+use clap::{
+    ArgGroup, Args, Parser, Subcommand,
+    builder::{OsStringValueParser, TypedValueParser},
+};
 use pabal_core::{DeadKind, DeadReason, EndpointName, MessageId};
 
 /// Carries messages between agencies: never loses one, never applies one twice, and can always say
@@ -29,7 +33,8 @@ pub(crate) struct Global {
         hide_env_values = true,
         default_value = "config",
         global = true, help_heading = GLOBAL,
-        value_name = "DIR"
+        value_name = "DIR",
+        value_parser = OsStringValueParser::new().map(directory)
     )]
     pub(crate) config: PathBuf,
     /// Lays `x.PROFILE.toml` over every `x.toml`
@@ -141,12 +146,13 @@ pub(crate) enum Messages {
         body: bool,
     },
     /// Asks again who takes messages that nobody took
+    #[command(group = ArgGroup::new("which").required(true))]
     Reroute {
         /// The message ids
-        #[arg(required_unless_present = "all")]
+        #[arg(group = "which")]
         ids: Vec<MessageId>,
         /// All that nobody took
-        #[arg(long, conflicts_with = "ids")]
+        #[arg(long, group = "which")]
         all: bool,
         #[command(flatten)]
         act: Act,
@@ -293,11 +299,26 @@ pub(crate) enum Config {
     Show,
 }
 
+/// An empty `PABAL_CONFIG` is none.
+fn directory(text: OsString) -> PathBuf {
+    if text.is_empty() { "config".into() } else { text.into() }
+}
+
+/// What no destination would pass on is refused here: it must not get lost in silence.
 fn header(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("write it as NAME=VALUE".to_owned()),
+    let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+        return Err("write it as NAME=VALUE".to_owned());
+    };
+    let Ok(known) = http::HeaderName::from_bytes(name.as_bytes()) else {
+        return Err(format!("`{name}` is not the name of a header"));
+    };
+    if !pabal_adapter_rest::passes_on(known.as_str()) {
+        return Err(format!("no message carries the header `{name}`: it is the connection's own"));
     }
+    if value.contains(|c: char| c.is_control() && c != '\t') {
+        return Err("a value has no control characters".to_owned());
+    }
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// One of the words that `T` is written as everywhere else; serde's error lists them.
@@ -321,7 +342,27 @@ mod tests {
     fn a_header_has_a_name_and_a_value() {
         assert_eq!(header("a=b=c"), Ok(("a".into(), "b=c".into())));
         assert!(header("a").is_err());
-        assert!(header("=b").is_err());
+        for bad in ["=b", "x y=1", "Authorization=Basic abc", "ce-id=1", "접수=1", "a=b\nc"] {
+            assert!(header(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_empty_directory_is_the_default() {
+        let config = |args: &[&str]| Cli::try_parse_from(args).unwrap().global.config;
+        assert_eq!(config(&["pabal", "--config", "", "check"]), PathBuf::from("config"));
+        assert_eq!(config(&["pabal", "check", "--config", "x"]), PathBuf::from("x"));
+    }
+
+    #[test]
+    fn a_reroute_of_nothing_is_told_of_all() {
+        let parse = |args: &[&str]| {
+            let args = ["pabal", "messages", "reroute"].iter().chain(args);
+            Cli::try_parse_from(args).map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert!(parse(&[]).unwrap_err().contains("--all"));
+        assert!(parse(&["--all"]).is_ok());
+        assert!(parse(&["--all", "018f0000-0000-7000-8000-000000000000"]).is_err());
     }
 
     #[test]

@@ -12,6 +12,9 @@ use serde::Serialize;
 /// On a narrower terminal lines are left to wrap by themselves.
 const WIDTH_MIN: u16 = 40;
 
+/// Of plain facts, where nobody can say how wide the page is.
+const WIDTH_WITHOUT_TERMINAL: u16 = 100;
+
 /// What was asked for cannot be meant: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -107,6 +110,10 @@ pub(crate) fn sheet() -> Table {
 pub(crate) fn facts() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    // A long value must not be one long line where there is no terminal to say how wide it is.
+    if table.width().is_none() {
+        table.set_width(WIDTH_WITHOUT_TERMINAL);
+    }
     table
 }
 
@@ -179,6 +186,13 @@ mod tests {
     fn what_a_partner_wrote_cannot_steer_the_terminal() {
         assert_eq!(harmless("a\tb\n동"), "a\tb\n동");
         assert_eq!(harmless("a\x1b[2Jb\r\u{9b}"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn a_long_fact_wraps_without_a_terminal() {
+        let mut facts = facts();
+        facts.add_row(["detail", &"word ".repeat(100)]);
+        assert!(facts.to_string().lines().all(|line| line.chars().count() <= 100), "{facts}");
     }
 
     #[test]

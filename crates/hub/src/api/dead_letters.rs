@@ -24,6 +24,9 @@ use super::{
     types::{Content, Discarded, Preview, Replayed, Selection, ToldDead},
 };
 
+/// Said of a dead letter that was replayed or discarded before, or never was.
+pub(crate) const GONE: &str = "no longer there";
+
 /// So many go in one transaction: the hub keeps sending in between.
 const CHUNK: usize = 500;
 
@@ -76,11 +79,21 @@ fn query(params: Asked) -> Result<DeadLetterQuery, Problem> {
 }
 
 async fn list(State(desk): State<Arc<Desk>>, params: Asked) -> Answer<Vec<DeadLetter>> {
-    Ok(Json(desk.store.dead_letters(&query(params)?).await?))
+    let query = query(params)?;
+    let found = desk.store.dead_letters(&query).await?;
+    if found.is_empty() {
+        desk.nothing_of(query.endpoint.as_ref())?;
+    }
+    Ok(Json(found))
 }
 
 async fn groups(State(desk): State<Arc<Desk>>, params: Asked) -> Answer<Vec<DeadLetterGroup>> {
-    Ok(Json(desk.store.dead_letter_groups(&query(params)?).await?))
+    let query = query(params)?;
+    let found = desk.store.dead_letter_groups(&query).await?;
+    if found.is_empty() {
+        desk.nothing_of(query.endpoint.as_ref())?;
+    }
+    Ok(Json(found))
 }
 
 async fn show(
@@ -131,7 +144,11 @@ impl Selection {
     }
 
     async fn preview(&self, desk: &Desk) -> Result<Preview, Problem> {
-        let groups = desk.store.dead_letter_groups(&self.query()).await?;
+        let query = self.query();
+        let groups = desk.store.dead_letter_groups(&query).await?;
+        if groups.is_empty() {
+            desk.nothing_of(query.endpoint.as_ref())?;
+        }
         let all: u64 = groups.iter().map(|group| group.count).sum();
         let count = self.canary.map_or(all, |canary| all.min(canary.into()));
         Ok(Preview { groups, count })
@@ -178,7 +195,7 @@ async fn replay(State(desk): State<Arc<Desk>>, given: Given) -> Answer<Replayed>
     }
     // Asked for by number and not there any more: somebody was faster.
     let gone = given.ids.iter().filter(|id| given.canary.is_none() && !tried.contains(id));
-    report.refused.extend(gone.map(|id| (*id, "no longer there".to_owned())));
+    report.refused.extend(gone.map(|id| (*id, GONE.to_owned())));
     Ok(Json(Replayed { preview: None, report: Some(report) }))
 }
 

@@ -9,7 +9,11 @@ use axum::{
 };
 use pabal_core::{EndpointName, LinkChange, LinkState, OperatorAct, Paused};
 
-use super::{Desk, Problem, problem::Answer, types::LinkAct};
+use super::{
+    Desk, Problem,
+    problem::Answer,
+    types::{LinkAct, Linked},
+};
 
 pub(super) fn routes() -> Router<Arc<Desk>> {
     Router::new()
@@ -23,7 +27,7 @@ async fn pause(
     State(desk): State<Arc<Desk>>,
     Path(path): Path<(String, String)>,
     given: Given,
-) -> Answer<LinkState> {
+) -> Answer<Linked> {
     let Json(given) = given.map_err(|error| Problem::new(error.status(), error.body_text()))?;
     let endpoint = known(&desk, &path)?;
     let paused = Paused { by: given.by.clone(), why: given.why.clone(), at: desk.clock.now() };
@@ -34,7 +38,7 @@ async fn resume(
     State(desk): State<Arc<Desk>>,
     Path(path): Path<(String, String)>,
     given: Given,
-) -> Answer<LinkState> {
+) -> Answer<Linked> {
     let Json(given) = given.map_err(|error| Problem::new(error.status(), error.body_text()))?;
     let endpoint = known(&desk, &path)?;
     change(&desk, endpoint, LinkChange::Paused(None), given, "resume").await
@@ -46,7 +50,7 @@ async fn change(
     change: LinkChange,
     given: LinkAct,
     verb: &str,
-) -> Answer<LinkState> {
+) -> Answer<Linked> {
     let engine = desk.engine()?;
     let act = OperatorAct {
         by: given.by,
@@ -54,10 +58,17 @@ async fn change(
         subject: endpoint.to_string(),
         why: given.why,
     };
+    let state = async || -> Result<Option<LinkState>, Problem> {
+        let states = desk.store.link_states().await?;
+        Ok(states.into_iter().find(|link| link.endpoint == endpoint))
+    };
+    let was_paused = state().await?.is_some_and(|link| link.paused.is_some());
+    // Also if nothing changes: a destination that is held is looked at again at once.
     desk.store.set_link_state(&endpoint, change, Some(&act)).await?;
     engine.wake();
-    let now = desk.store.link_states().await?.into_iter().find(|link| link.endpoint == endpoint);
-    Ok(Json(now.unwrap_or(LinkState { endpoint, paused: None, tripped: None })))
+    let state = state().await?;
+    let state = state.unwrap_or(LinkState { endpoint, paused: None, tripped: None });
+    Ok(Json(Linked { state, was_paused }))
 }
 
 fn known(desk: &Desk, (partner, name): &(String, String)) -> Result<EndpointName, Problem> {

@@ -33,7 +33,11 @@ async fn find(
     query: Result<Query<MessageQuery>, QueryRejection>,
 ) -> Answer<Vec<MessageSummary>> {
     let Query(query) = query.map_err(|error| Problem::unusable(error.body_text()))?;
-    Ok(Json(desk.store.messages(&query).await?))
+    let found = desk.store.messages(&query).await?;
+    if found.is_empty() {
+        desk.nothing_of(query.source.as_ref())?;
+    }
+    Ok(Json(found))
 }
 
 /// Whether the content is wanted, and by whom.

@@ -28,6 +28,7 @@ use pabal_core::{BODY_BYTES_MAX, Clock, EndpointName, Secret, Store};
 use pabal_engine::Engine;
 use tower_http::catch_panic::CatchPanicLayer;
 
+pub(crate) use dead_letters::GONE;
 pub(crate) use health::{Health, only_while_running, routes as health_routes};
 pub(crate) use problem::Problem;
 
@@ -55,6 +56,24 @@ pub(crate) struct Desk {
 impl Desk {
     fn engine(&self) -> Result<&Arc<Engine>, Problem> {
         self.engine.get().ok_or_else(Problem::not_running)
+    }
+
+    /// Nothing was found of `endpoint`: if it does not exist, that is why. What the configuration no
+    /// longer knows may still have something in the store.
+    fn nothing_of(&self, endpoint: Option<&EndpointName>) -> Result<(), Problem> {
+        let known = || self.sources.iter().chain(&self.destinations).map(EndpointName::as_str);
+        match endpoint {
+            Some(name)
+                if !known().chain([crate::COMMAND_LINE]).any(|known| known == name.as_str()) =>
+            {
+                let known: Vec<&str> = known().chain([crate::COMMAND_LINE]).collect();
+                Err(Problem::not_found(format!(
+                    "there is no source or destination {name}; there are: {}",
+                    known.join(", ")
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -160,10 +160,28 @@ async fn a_link_is_paused_and_resumed_and_an_unknown_one_is_named() {
     let (_, status) = bench.get("/api/v1/status").await;
     assert_eq!(status["destinations"][0]["paused"]["why"], "their maintenance");
     let (_, link) = bench.post("/api/v1/links/tax/cases/resume", why.clone()).await;
-    assert_eq!(link["paused"], Value::Null);
+    assert_eq!((&link["paused"], &link["was_paused"]), (&Value::Null, &json!(true)));
+    let (_, link) = bench.post("/api/v1/links/tax/cases/resume", why.clone()).await;
+    assert_eq!((&link["endpoint"], &link["was_paused"]), (&json!("tax/cases"), &json!(false)));
     let (status, problem) = bench.post("/api/v1/links/tax/case/pause", why).await;
     assert_eq!(status, 404);
     assert!(problem["detail"].as_str().unwrap().contains("tax/cases"));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_exist_is_told_with_those_that_do() {
+    let bench = Bench::new().await;
+    for path in ["dead-letters?endpoint=", "dead-letters/groups?endpoint=", "messages?source="] {
+        let (status, problem) = bench.get(&format!("/api/v1/{path}no/such")).await;
+        assert_eq!(status, 404, "{path}");
+        assert!(problem["detail"].as_str().unwrap().contains("hub/cli"), "{problem}");
+        assert_eq!(bench.get(&format!("/api/v1/{path}hub/cli")).await, (200, json!([])), "{path}");
+    }
+    let nothing = json!({ "query": { "endpoint": "no/such" }, "by": "kim", "dry_run": true });
+    for verb in ["replay", "discard"] {
+        let path = format!("/api/v1/dead-letters/{verb}");
+        assert_eq!(bench.post(&path, nothing.clone()).await.0, 404);
+    }
 }
 
 #[tokio::test]

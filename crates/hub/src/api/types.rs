@@ -1,8 +1,8 @@
 //! What travels between the operators' interface and the command line, as JSON.
 
 use pabal_core::{
-    DeadLetter, DeadLetterGroup, DeadLetterQuery, EndpointName, Message, MessageId, MessageStory,
-    Paused, Timestamp, Tripped,
+    DeadLetter, DeadLetterGroup, DeadLetterQuery, EndpointName, LinkState, Message, MessageId,
+    MessageStory, Paused, Timestamp, Tripped,
 };
 use pabal_engine::{DestinationStatus, ReplayReport};
 use serde::{Deserialize, Serialize};
@@ -228,6 +228,17 @@ pub(crate) struct Discarded {
     pub(crate) preview: Option<Preview>,
     /// The numbers of those that were given up.
     pub(crate) discarded: Vec<i64>,
+}
+
+/// What a pause or resume is answered with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Linked {
+    /// How it stands now.
+    #[serde(flatten)]
+    pub(crate) state: LinkState,
+    /// Whether it was paused before.
+    #[serde(default)]
+    pub(crate) was_paused: bool,
 }
 
 /// `POST /api/v1/links/{partner}/{name}/pause` and `…/resume`.

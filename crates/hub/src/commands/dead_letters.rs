@@ -9,6 +9,7 @@ use pabal_engine::ReplayReport;
 
 use super::messages::{content, second};
 use crate::{
+    api::GONE,
     api::types::{Discarded, Preview, Replayed, Selection, ToldDead},
     cli::{Act, DeadLetters, Which},
     client::Client,
@@ -226,10 +227,27 @@ impl Replay<'_> {
         }
         selection.dry_run = false;
         let report = self.replay(selection).await?;
+        let nothing = report.queued + report.taken + report.routed == 0;
         if self.json {
-            return out::json(&report);
+            out::json(&report)?;
+        } else {
+            tell(&report, self.choice.query.is_some());
         }
-        tell(&report, self.canary);
+        if nothing {
+            // By number they never were there; else they were a moment ago.
+            let why = match &self.choice.query {
+                Some(_) if report.refused.iter().all(|(_, why)| why == GONE) => {
+                    ": nothing was left of them, somebody else was faster"
+                }
+                _ => "",
+            };
+            anyhow::bail!("nothing was replayed{why}");
+        }
+        if self.canary.is_some() && !self.json {
+            out::note(
+                "see what becomes of them with `pabal dead-letters list`, then replay the rest",
+            );
+        }
         Ok(())
     }
 
@@ -323,7 +341,8 @@ fn go_on(preview: &Preview, verb: &str, dry_run: bool, act: &Act, json: bool) ->
     out::ask(&format!("{} dead letters: {verb}?", out::count(preview.count)))
 }
 
-fn tell(report: &ReplayReport, canary: Option<u32>) {
+/// What was done; those that were `found` by what they share were nobody's to name.
+fn tell(report: &ReplayReport, found: bool) {
     for (count, what) in [
         (report.queued, "queued again at their old place"),
         (report.taken, "read again and taken"),
@@ -333,11 +352,13 @@ fn tell(report: &ReplayReport, canary: Option<u32>) {
             out::line(format_args!("{} {what}", out::count(count)));
         }
     }
-    for (id, why) in &report.refused {
+    let (gone, refused): (Vec<_>, Vec<_>) =
+        report.refused.iter().partition(|(_, why)| found && why == GONE);
+    for (id, why) in refused {
         out::line(format_args!("{id} not replayed: {why}"));
     }
-    if canary.is_some() {
-        out::note("see what becomes of them with `pabal dead-letters list`, then replay the rest");
+    if !gone.is_empty() {
+        out::line(format_args!("{} were {GONE}", out::count(gone.len() as u64)));
     }
 }
 
