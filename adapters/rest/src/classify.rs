@@ -118,7 +118,26 @@ impl Judge<'_> {
             (None, Fate::Again) => Err(SendError::Transient { cause: said(), retry_after }),
             (None, Fate::Never(reason)) => Err(SendError::Permanent { reason, cause: said() }),
         };
-        verdict.map(|receipt| Receipt { answer: Some(kept), ..receipt })
+        match verdict {
+            Ok(receipt) => Ok(Receipt { answer: Some(kept), ..receipt }),
+            Err(error) => Err(answered(error, status)),
+        }
+    }
+}
+
+/// The same error, with the status of the answer that was its cause.
+fn answered(error: SendError, status: u16) -> SendError {
+    match error {
+        SendError::Unreachable { cause, retry_after } => {
+            SendError::Unreachable { cause: cause.status(status), retry_after }
+        }
+        SendError::Transient { cause, retry_after } => {
+            SendError::Transient { cause: cause.status(status), retry_after }
+        }
+        SendError::Permanent { reason, cause } => {
+            SendError::Permanent { reason, cause: cause.status(status) }
+        }
+        SendError::NotSent => SendError::NotSent,
     }
 }
 

@@ -102,19 +102,28 @@ pub struct Cause {
     pub summary: Cow<'static, str>,
     /// The rest, e.g. the start of the answer; at most 2 KiB.
     pub detail: Option<String>,
+    /// The transport's status, where an answer was the cause.
+    pub status: Option<u16>,
 }
 
 impl Cause {
     /// A summary with the detail of this one failure, which is cut to 2 KiB.
     pub fn with(summary: impl Into<Cow<'static, str>>, detail: impl AsRef<str>) -> Self {
         let detail = shorten(detail.as_ref(), crate::ANSWER_BYTES_KEPT).into_owned();
-        Self { summary: summary.into(), detail: (!detail.is_empty()).then_some(detail) }
+        let detail = (!detail.is_empty()).then_some(detail);
+        Self { summary: summary.into(), detail, status: None }
+    }
+
+    /// The same, for an answer with this status.
+    #[must_use]
+    pub fn status(self, status: u16) -> Self {
+        Self { status: Some(status), ..self }
     }
 }
 
 impl<S: Into<Cow<'static, str>>> From<S> for Cause {
     fn from(summary: S) -> Self {
-        Self { summary: summary.into(), detail: None }
+        Self { summary: summary.into(), detail: None, status: None }
     }
 }
 

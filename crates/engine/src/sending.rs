@@ -7,7 +7,8 @@ use std::{
 };
 
 use pabal_core::{
-    Attempt, Body, Cause, Epoch, Loaded, Message, Reason, SendError, Store, Verdict, Written,
+    Answer, Attempt, Body, Cause, Epoch, Loaded, Message, Reason, SendError, Store, Verdict,
+    Written,
 };
 use sha2::{Digest, Sha256};
 
@@ -59,7 +60,16 @@ impl Tried {
                 None,
                 receipt.answer.clone(),
             ),
-            Err(error) => (outcome(error), error.cause().cloned(), None),
+            Err(error) => {
+                let cause = error.cause();
+                let status = cause.and_then(|cause| cause.status);
+                let answer = status.map(|status| Answer {
+                    status: Some(status),
+                    body: cause.and_then(|c| c.detail.clone()).unwrap_or_default().into(),
+                    ..Answer::default()
+                });
+                (outcome(error), cause.cloned(), answer)
+            }
         };
         let Self { duration, sha256, size, .. } = *self;
         Attempt { outcome, duration, cause, answer, sha256, size }
@@ -244,5 +254,36 @@ mod tests {
             )),
             ["transient", "not-sent"]
         );
+    }
+
+    #[test]
+    fn the_log_of_a_failed_attempt_has_the_status_and_the_start_of_the_answer() {
+        let cause = Cause::with("HTTP 422", "no such applicant").status(422);
+        let verdict = Err(SendError::permanent(Reason::Invalid, cause));
+        let delivery = pabal_core::Delivery {
+            number: 1,
+            message: pabal_core::MessageId::UNASSIGNED,
+            destination: "p/d".parse().unwrap(),
+            slot: 0,
+            key: None,
+            attempts: 0,
+            round: 0,
+            started: 0,
+            due_in: Duration::ZERO,
+            age: Duration::ZERO,
+            size: 0,
+        };
+        let tried = Tried {
+            key: KeyId::Single(1),
+            row: Row::of(&delivery, Duration::ZERO),
+            verdict,
+            duration: Duration::ZERO,
+            pin: None,
+            sha256: None,
+            size: 0,
+            alone: None,
+        };
+        let answer = tried.attempt().answer.unwrap();
+        assert_eq!((answer.status, &answer.body[..]), (Some(422), &b"no such applicant"[..]));
     }
 }

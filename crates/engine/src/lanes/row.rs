@@ -43,7 +43,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(super) fn of(delivery: &Delivery, now: Duration) -> Self {
+    pub(crate) fn of(delivery: &Delivery, now: Duration) -> Self {
         Self {
             number: delivery.number,
             message: delivery.message,
