@@ -53,7 +53,16 @@ impl Ran {
     /// If it did not, or wrote something else.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_str(self.ok()).unwrap_or_else(|error| {
+        self.json_with(0)
+    }
+
+    /// Its standard output as JSON, if it ended with this exit code.
+    ///
+    /// # Panics
+    /// If it did not, or wrote something else.
+    #[track_caller]
+    pub fn json_with(&self, code: i32) -> serde_json::Value {
+        serde_json::from_str(self.exits_with(code)).unwrap_or_else(|error| {
             panic!("`{}` wrote no JSON: {error}\n{}", self.command, self.stdout)
         })
     }

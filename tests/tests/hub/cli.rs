@@ -146,13 +146,17 @@ async fn a_replay_pressed_twice_queues_once_with_the_same_id_and_rounds_are_coun
     let press = ["dead-letters", "replay", first.as_str(), "--json"];
     let once = hub.cli(&press).await.json();
     assert_eq!((&once["queued"], &once["refused"]), (&json!(1), &json!([])));
-    let twice = hub.cli(&press).await.json();
+    let twice = hub.cli(&press).await.json_with(1);
     assert_eq!(twice["queued"], 0);
     assert_eq!(twice["refused"][0][0], letters[0]["id"]);
     // Two operators at once, over all the rest.
     let all = ["dead-letters", "replay", "--all", "--yes", "--why", "mended", "--json"];
     let (one, other) = tokio::join!(hub.cli(&all), hub.cli(&all));
-    let queued = |ran: &Ran| ran.json()["queued"].as_u64().unwrap_or(0);
+    // Who comes second may find nothing left, which is no success.
+    let queued = |ran: &Ran| match ran.stdout.as_str() {
+        "" => 0,
+        _ => ran.json_with(ran.code)["queued"].as_u64().unwrap_or(0),
+    };
     assert_eq!(queued(&one) + queued(&other), 2);
     assert_eq!(dead_letters(&hub).await, Vec::<Value>::new());
     hub.cli(&["resume", "welfare/orders"]).await.ok();
