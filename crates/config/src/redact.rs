@@ -107,15 +107,16 @@ pub(crate) fn printable(value: &Value, secret: bool) -> Value {
         Value::Object(fields) => {
             let fields = fields.iter();
             let shown = fields.map(|(key, inner)| {
-                // A private key: in these tables it is a reference, or stands where it must not.
-                let secret = secret || looks_secret(key) || key == "key";
+                // A private key: in these tables it is a reference, or stands where it must not. And
+                // many services take their key in the query.
+                let secret = secret || looks_secret(key) || matches!(key.as_str(), "key" | "query");
                 (key.clone(), printable(inner, secret))
             });
             Value::Object(shown.collect())
         }
         Value::Array(items) => items.iter().map(|item| printable(item, secret)).collect(),
         // `auth = "none"` must be visible.
-        Value::String(text) if text == "none" => value.clone(),
+        Value::String(text) if text == "none" || is_placeholder(text) => value.clone(),
         Value::String(_) | Value::Number(_) if secret => Value::String("[secret]".to_owned()),
         Value::String(text) => Value::String(without_query(&without_credentials(text))),
         _ => value.clone(),
@@ -140,11 +141,13 @@ mod tests {
             "sign": { "standard_webhooks": ["s3cret", { "env": "NAME" }] },
             "tls": { "ca": "ca.pem", "key": "s3cret" },
             "auth": { "header": { "name": "x", "value": "s3cret" } },
+            "query": { "serviceKey": "s3cret", "id": "{id}" },
         });
         let printed = printable(&settings, false);
         assert!(!printed.to_string().contains("s3cret"), "{printed}");
         assert_eq!(printed["sign"]["standard_webhooks"][1]["env"], "NAME");
         assert_eq!(printed["tls"]["ca"], "ca.pem");
+        assert_eq!(printed["query"]["id"], "{id}");
     }
 
     #[test]
