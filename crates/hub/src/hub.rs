@@ -123,6 +123,7 @@ async fn run(plan: &Plan, clock: Arc<dyn Clock>) -> Result<ExitCode> {
             ExitCode::from(FAILED)
         }
     };
+    hub.close();
     tracing::info!(grace = ?plan.grace(), "stopping: nothing new is taken; a second signal ends it at once");
     tokio::select! {
         () = hub.stop() => {

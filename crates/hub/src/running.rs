@@ -106,10 +106,15 @@ impl Running {
         })
     }
 
-    /// Takes nothing new, lets what is in hand end within the grace, and lets go of everything.
-    pub(crate) async fn stop(self) {
+    /// From here on nothing new is taken; [`Running::stop`] follows.
+    pub(crate) fn close(&self) {
         self.health.set(Phase::Stopping);
         self.http_stop.fire();
+    }
+
+    /// Lets what is in hand end within the grace, and lets go of everything.
+    pub(crate) async fn stop(self) {
+        self.close();
         self.engine.stop().await;
         self.admin_stop.fire();
         let [http, admin] = self.listeners;

@@ -43,11 +43,15 @@ impl Upload {
         let head = format!(
             "POST /in/town/orders HTTP/1.1\r\nhost: {address}\r\nce-specversion: 1.0\r\n\
              ce-id: {id}\r\nce-source: /town/orders\r\nce-type: large\r\n\
-             content-type: text/plain\r\ncontent-length: {UPLOAD_BYTES}\r\n\r\n"
+             content-type: text/plain\r\ncontent-length: {UPLOAD_BYTES}\r\n\
+             expect: 100-continue\r\n\r\n"
         );
         connection.write_all(head.as_bytes()).await.unwrap();
+        // Said when the body is first read: from here on the hub has it in hand.
+        let mut go_on = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+        within("the hub to read the upload", connection.read_exact(&mut go_on)).await.unwrap();
+        assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
         connection.write_all(&vec![b'x'; UPLOAD_BYTES / 2]).await.unwrap();
-        // More than the sockets hold, so the hub is reading it.
         Self { connection }
     }
 
