@@ -1,7 +1,7 @@
 //! The one table of a destination or source that is named after an adapter, and the answer rule in
 //! it, which is not the adapter's.
 
-use pabal_core::Settings;
+use pabal_core::{Settings, nearest};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -45,12 +45,12 @@ pub(crate) fn take(
         if known || !value.is_object() {
             return true;
         }
-        let elsewhere = known::nearest(key, side.keys()).is_some();
+        let elsewhere = nearest(key, side.keys()).is_some();
         let adapters: Vec<&str> = parser.adapters.names().collect();
-        if elsewhere && known::nearest(key, &adapters).is_none() {
+        if elsewhere && nearest(key, &adapters).is_none() {
             return true;
         }
-        let help = match known::nearest(key, &adapters) {
+        let help = match nearest(key, &adapters) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("there are: {}", adapters.join(", ")),
         };

@@ -1,6 +1,8 @@
 //! Every key there is, by table: for saying where a misplaced one belongs, and what a mistyped one
 //! was meant to be.
 
+use pabal_core::nearest;
+
 use crate::AdapterNames;
 
 /// The tables of a configuration.
@@ -212,17 +214,6 @@ pub(crate) fn misplaced_in_adapter(key: &str, side: Table, endpoint: &str) -> Op
 
 fn plain(key: &str) -> String {
     key.to_ascii_lowercase().replace('-', "_")
-}
-
-/// The candidate that `word` is most likely a slip of, if any is near enough.
-pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    let word = plain(word);
-    candidates
-        .iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&word, &plain(candidate)), *candidate))
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1))
-        .min()
-        .map(|(_, candidate)| candidate)
 }
 
 #[cfg(test)]

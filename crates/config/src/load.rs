@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use pabal_core::EndpointName;
+use pabal_core::{EndpointName, nearest};
 
 use crate::{
     AdapterNames, Config, ConfigSecrets, Fault, Faults, hub, parse::Parser, partner,
@@ -283,7 +283,7 @@ fn check_references(all: &Partner, faults: &mut Faults) {
             continue;
         }
         let names: Vec<&str> = all.source_names.iter().map(EndpointName::as_str).collect();
-        let help = match crate::known::nearest(source.as_str(), &names) {
+        let help = match nearest(source.as_str(), &names) {
             Some(near) => format!("did you mean `{near}`?"),
             None if names.is_empty() => "no file has a source".to_owned(),
             None => format!("there are: {}", names.join(", ")),

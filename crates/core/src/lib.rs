@@ -35,7 +35,7 @@ pub use policy::{BreakerPolicy, OnDead, Order, RetryPolicy, TypePattern};
 pub use rules::{AnswerRule, Judgement, Predicate, Reader, RuleError, View, Writer, Written};
 pub use secret::{Secret, SecretReference, Secrets};
 pub use sender::{Limits, ReceiveError, Receiver, Sender};
-pub use settings::{ConfigError, Settings};
+pub use settings::{ConfigError, Settings, nearest};
 pub use state::{State, StateConflict, StateValue, StateWrite};
 pub use store::*;
 pub use text::shorten;

@@ -128,8 +128,10 @@ fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// The candidate that `word` is most likely a slip of, if any is near enough.
-fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+/// The candidate that `word` is most likely a slip of, if any is near enough; `-` and `_` and the
+/// case of letters make no difference.
+#[must_use]
+pub fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let plain = |text: &str| text.to_ascii_lowercase().replace('-', "_");
     let word = plain(word);
     candidates
