@@ -159,20 +159,38 @@ CREATE TABLE arrival (
     body           BLOB
 ) STRICT;
 
--- One heartbeat per node; a node that comes again gets a higher epoch.
+-- One heartbeat per life of a node. AUTOINCREMENT: an epoch is never given again.
 CREATE TABLE node (
-    name  TEXT PRIMARY KEY NOT NULL,
-    epoch INTEGER NOT NULL UNIQUE,
-    beat  INTEGER NOT NULL
+    epoch INTEGER PRIMARY KEY AUTOINCREMENT,
+    name  TEXT NOT NULL,
+    plan  TEXT NOT NULL,
+    beat  INTEGER NOT NULL,
+    at    INTEGER NOT NULL
+) STRICT;
+
+-- What nodes run: the endpoints of each plan that was announced, as JSON.
+CREATE TABLE plan (
+    hash      TEXT PRIMARY KEY NOT NULL,
+    endpoints TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Who holds what; written only when it changes hands. NULL: released cleanly.
+-- How a destination is spread over lanes; a change gives it the next number.
+CREATE TABLE layout (
+    destination TEXT PRIMARY KEY NOT NULL,
+    number      INTEGER NOT NULL,
+    lanes       INTEGER NOT NULL,
+    ordering    TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Who holds what; written only when it changes hands. Layout 0: the right to run a receiver.
 CREATE TABLE lane (
-    destination TEXT NOT NULL,
-    layout      INTEGER NOT NULL,
-    lane        INTEGER NOT NULL,
-    holder      INTEGER,
-    PRIMARY KEY (destination, layout, lane)
+    endpoint TEXT NOT NULL,
+    layout   INTEGER NOT NULL,
+    lane     INTEGER NOT NULL,
+    lanes    INTEGER NOT NULL,      -- of its layout: it has the slots with slot % lanes = lane
+    holder   INTEGER,               -- an epoch; NULL: nobody
+    clean    INTEGER NOT NULL,      -- whether the last holder let go with nothing in flight
+    PRIMARY KEY (endpoint, layout, lane)
 ) STRICT, WITHOUT ROWID;
 
 -- What outlives a restart per source or destination.
@@ -183,7 +201,8 @@ CREATE TABLE link_state (
     paused_at     INTEGER,
     tripped_cause TEXT,
     tripped_at    INTEGER,
-    probes        INTEGER
+    probes        INTEGER,
+    pace          REAL                  -- messages a second, over all nodes
 ) STRICT, WITHOUT ROWID;
 
 -- Small durable values of adapters; the revision counts the writes.

@@ -5,6 +5,7 @@ mod bench;
 mod dead_letters;
 mod deliveries;
 mod envelope;
+mod housekeeping;
 mod operators;
 mod ownership;
 mod replay;
@@ -57,7 +58,8 @@ impl Case {
     /// If the claim does not hold; says why.
     pub async fn run(self, subject: impl Subject + 'static) -> Result<(), String> {
         // A task of its own turns a failed assertion into an answer.
-        match tokio::spawn((self.run)(Bench::new(Box::new(subject)))).await {
+        let run = async move { (self.run)(Bench::new(Box::new(subject)).await).await };
+        match tokio::spawn(run).await {
             Ok(()) => Ok(()),
             Err(error) => Err(match error.try_into_panic() {
                 Ok(panic) => panic
@@ -140,11 +142,21 @@ pub fn cases() -> Vec<Case> {
             link_state_outlives_reopening needs Outlives,
             everything_taken_outlives_reopening needs Outlives,
         }
+        housekeeping {
+            what_is_over_goes_after_its_time_and_what_is_needed_stays,
+            an_expired_dead_letter_is_logged_and_one_that_holds_a_key_stays,
+        }
         ownership {
             a_value_is_written_only_over_the_revision_that_was_read,
             every_life_of_a_node_has_a_higher_epoch,
-            a_lane_is_handed_over_only_by_who_holds_it,
+            a_node_that_left_is_gone_and_one_that_holds_lanes_cannot_leave,
+            a_plan_is_known_while_a_node_runs_it,
+            a_lane_is_taken_only_from_who_holds_it,
+            eight_racing_nodes_never_hold_one_lane_twice,
+            nothing_of_a_new_layout_is_taken_while_an_old_lane_is_held,
+            how_a_lane_ended_is_known_until_the_next_layout_is_taken_whole,
             a_failure_counts_only_from_who_holds_the_lane,
+            a_lapsed_lane_is_taken_over_and_the_late_failure_is_fenced,
         }
     }
 }

@@ -321,7 +321,7 @@ pub struct Tripped {
 }
 
 /// What outlives a restart and is shared by nodes, per source or destination.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkState {
     /// Which.
     pub endpoint: EndpointName,
@@ -329,15 +329,19 @@ pub struct LinkState {
     pub paused: Option<Paused>,
     /// Held by its breaker, or because it cannot be reached.
     pub tripped: Option<Tripped>,
+    /// The pace its partner was found to keep, in messages a second over all nodes.
+    pub pace: Option<f64>,
 }
 
 /// One part of a [`LinkState`] changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum LinkChange {
     /// An operator pauses, or lets go (`None`).
     Paused(Option<Paused>),
     /// The breaker opens or a probe fails, or it closes (`None`).
     Tripped(Option<Tripped>),
+    /// The partner's pace was found or forgotten.
+    Pace(Option<f64>),
 }
 
 /// What an operator did, kept for ever.

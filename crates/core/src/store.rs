@@ -7,9 +7,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Answer, Cause, DeadLetter, DeadLetterGroup, DeadLetterQuery, DeadReason, EndpointCounts,
-    EndpointName, Fingerprint, Holds, LinkChange, LinkState, Message, MessageId, MessageQuery,
-    MessageStory, MessageSummary, OperatorAct, StateConflict, StateValue, Written,
+    Answer, Beat, Cause, DeadLetter, DeadLetterGroup, DeadLetterQuery, DeadReason, EndpointCounts,
+    EndpointName, Epoch, Fingerprint, Holds, Housekeeping, Lane, LaneHolder, Layout, LinkChange,
+    LinkState, Message, MessageId, MessageQuery, MessageStory, MessageSummary, NodePlan,
+    OperatorAct, Order, Retention, StateConflict, StateValue, Vitals, Written,
 };
 
 /// The order number of a delivery: never reused, never given out of order.
@@ -26,20 +27,49 @@ pub trait Store: Debug + Send + Sync {
     async fn accept(&self, group: &[Entry]) -> Result<Vec<Accepted>, StoreError>;
 
     // --- ownership ---
-    /// Announces this node and gives it an epoch of its own.
-    async fn join(&self, node: &str) -> Result<Epoch, StoreError>;
-    /// Renews the heartbeat and reads those of all nodes.
+    /// Whether other nodes may work on this store at the same time.
+    fn shared(&self) -> bool;
+    /// Announces this node and what it runs, and gives it an epoch of its own.
+    async fn join(&self, node: &str, plan: &NodePlan) -> Result<Epoch, StoreError>;
+    /// Renews the heartbeat and reads those of all nodes. [`StoreError::Fenced`]: this life is over.
     async fn beat(&self, epoch: Epoch) -> Result<Vec<Beat>, StoreError>;
-    /// The lanes of all destinations that were ever held.
+    /// Ends a life: this node's own, or one that stood still for a lease. False while it holds lanes.
+    async fn leave(&self, epoch: Epoch) -> Result<bool, StoreError>;
+    /// All nodes, without a heartbeat.
+    async fn nodes(&self) -> Result<Vec<Beat>, StoreError>;
+    /// The endpoints of a plan that a node has announced.
+    async fn plan(&self, hash: &str) -> Result<Option<Vec<EndpointName>>, StoreError>;
+    /// The layout of every destination that has one.
+    async fn layouts(&self) -> Result<Vec<Layout>, StoreError>;
+    /// Lays a destination out like this, under a new number if it was laid out otherwise. The
+    /// layout that holds from now on.
+    async fn lay_out(
+        &self,
+        destination: &EndpointName,
+        lanes: u16,
+        order: Order,
+    ) -> Result<Layout, StoreError>;
+    /// All lanes that were ever held and whose layout is not yet forgotten.
     async fn lanes(&self) -> Result<Vec<LaneHolder>, StoreError>;
-    /// Hands a lane over if `from` still holds it (`None`: nobody); false if not. Releasing it to
-    /// nobody is the clean end.
-    async fn hand_lane(
+    /// Takes a lane that `from` still holds (`None`: nobody). False if not, if its layout holds no
+    /// longer, or while anybody holds a lane of an earlier layout.
+    async fn take_lane(
         &self,
         lane: &Lane,
         from: Option<Epoch>,
-        to: Option<Epoch>,
+        to: Epoch,
     ) -> Result<bool, StoreError>;
+    /// Lets go of a lane that `holder` still holds; false if not. `clean`: nothing of it can be in
+    /// flight any more.
+    async fn release_lane(
+        &self,
+        lane: &Lane,
+        holder: Epoch,
+        clean: bool,
+    ) -> Result<bool, StoreError>;
+    /// Returns once another node may have written what this one waits for; never on a store of one
+    /// node. Only a hint: it may come too often, and too late.
+    async fn changed(&self);
 
     // --- claim ---
     /// Deliveries in order of their numbers, without bodies.
@@ -95,8 +125,8 @@ pub trait Store: Debug + Send + Sync {
     async fn unrouted(&self) -> Result<u64, StoreError>;
     /// Of every endpoint that has one.
     async fn link_states(&self) -> Result<Vec<LinkState>, StoreError>;
-    /// Changes one part; with the operator's act, if one did it, which is noted and posts a
-    /// [`Request`].
+    /// Changes one part; with the operator's act, if one did it, which is noted. Posts a
+    /// [`Request`] where somebody else holds lanes: an operator did it, or the store is shared.
     async fn set_link_state(
         &self,
         endpoint: &EndpointName,
@@ -105,6 +135,13 @@ pub trait Store: Debug + Send + Sync {
     ) -> Result<(), StoreError>;
     /// Notes what an operator did where no other method does (opening a body).
     async fn note(&self, act: &OperatorAct) -> Result<(), StoreError>;
+
+    // --- housekeeping ---
+    /// Prepares what will be needed soon and removes some of what retention no longer asks for, in
+    /// steps that hold nobody up; call it again at once while it says so.
+    async fn housekeep(&self, keep: &Retention) -> Result<Housekeeping, StoreError>;
+    /// How the store itself is.
+    async fn vitals(&self) -> Result<Vitals, StoreError>;
 
     // --- between the two ---
     /// What lane holders are asked to do, after this number.
@@ -193,42 +230,6 @@ pub enum Accepted {
     },
     /// Set aside as asked.
     SetAside,
-}
-
-/// A node's life: grows with every join, so that what an earlier life holds can be told apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Epoch(pub i64);
-
-/// One node's heartbeat. Expiry is judged by its standing still, by no wall clock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Beat {
-    /// The node's name.
-    pub node: String,
-    /// Its life.
-    pub epoch: Epoch,
-    /// Grows with every renewal.
-    pub beat: i64,
-}
-
-/// A set of slots of one destination: those with `slot % lanes == index`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Lane {
-    /// Whose.
-    pub destination: EndpointName,
-    /// The numbered layout it belongs to.
-    pub layout: i64,
-    /// Which of the layout's lanes.
-    pub index: u16,
-}
-
-/// Who holds a lane.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LaneHolder {
-    /// Which.
-    pub lane: Lane,
-    /// `None`: it was released cleanly.
-    pub holder: Option<Epoch>,
 }
 
 /// Which deliveries to read, from low numbers to high.

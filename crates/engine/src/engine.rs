@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use pabal_core::{Clock, EndpointName, Epoch, Lane, Sender, Stop, Store, StoreError};
+use pabal_core::{Clock, EndpointName, Epoch, Lane, NodePlan, Sender, Stop, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -29,8 +29,6 @@ use crate::{
 
 /// After the grace, writing what is known gets this much longer.
 const WRITING: Duration = Duration::from_secs(5);
-/// The one lane layout there is until lanes are spread over nodes.
-const LAYOUT: i64 = 1;
 
 /// A running engine.
 #[derive(Debug)]
@@ -144,7 +142,8 @@ impl Engine {
         let mut statuses = Vec::new();
         let mut feeds = HashMap::new();
         if !idle {
-            let epoch = store.join(&node).await?;
+            let plan = NodePlan { hash: String::new(), endpoints: Vec::new() };
+            let epoch = store.join(&node, &plan).await?;
             running.epoch = Some(epoch);
             let (jobs, queue) = mpsc::unbounded_channel();
             let settling = settler::run(Arc::clone(&store), Arc::clone(&clock), epoch, queue);
@@ -154,9 +153,17 @@ impl Engine {
             for destination in destinations {
                 let destination = Arc::new(destination);
                 let name = destination.name.clone();
-                let lane = Lane { destination: name.clone(), layout: LAYOUT, index: 0 };
-                let from = holders.iter().find(|h| h.lane == lane).and_then(|h| h.holder);
-                if !store.hand_lane(&lane, from, Some(epoch)).await? {
+                let layout = store.lay_out(&name, 1, destination.order).await?;
+                let lane = Lane { endpoint: name.clone(), layout: layout.number, index: 0 };
+                let before = holders.iter().filter(|h| h.lane.endpoint == name);
+                let mut careful = false;
+                for old in before {
+                    careful |= old.holder.is_some() || !old.clean;
+                    if let Some(holder) = old.holder {
+                        store.release_lane(&old.lane, holder, false).await?;
+                    }
+                }
+                if !store.take_lane(&lane, None, epoch).await? {
                     return Err(StoreError::Fenced);
                 }
                 observer.observe(Event::Lane { destination: &name, held: true });
@@ -184,7 +191,7 @@ impl Engine {
                     held: store.held(&name).await?,
                     paused: paused(&name),
                     tripped: link.and_then(|link| link.tripped.clone()),
-                    careful: from.is_some(),
+                    careful,
                 });
                 running.signals.push(signals.clone());
                 running.dispatchers.push(supervise(&broken, "a dispatcher", dispatcher.run()));
@@ -281,10 +288,10 @@ impl Engine {
         }
         if let Some(epoch) = running.epoch {
             for lane in running.lanes {
-                if let Err(error) = self.store.hand_lane(&lane, Some(epoch), None).await {
+                if let Err(error) = self.store.release_lane(&lane, epoch, true).await {
                     tracing::warn!(%error, "a lane was not released: the next start is careful");
                 }
-                let destination = &lane.destination;
+                let destination = &lane.endpoint;
                 self.observer.observe(Event::Lane { destination, held: false });
             }
         }

@@ -10,7 +10,7 @@ use sqlx::{QueryBuilder, SqliteConnection};
 
 use crate::{
     SqliteStore, execute,
-    nodes::fenced,
+    nodes::Held,
     rows::{Columns, ENVELOPE, envelope, ids, numbers, span},
 };
 
@@ -117,13 +117,14 @@ pub(crate) async fn mark_started(
 ) -> Result<(), StoreError> {
     let these = numbers(starts.iter().map(|(number, _)| *number));
     let query = sqlx::query(
-        "SELECT DISTINCT destination FROM outbox \
+        "SELECT DISTINCT destination, slot FROM outbox \
          WHERE number IN (SELECT value FROM json_each(?))",
     )
     .bind(&these);
-    let fenced = fenced(connection, epoch).await?;
+    let held = Held::by(connection, epoch).await?;
     for row in crate::fetch(connection, query).await? {
-        if fenced.contains(Columns::of(&row).next::<&str>()?) {
+        let mut row = Columns::of(&row);
+        if !held.holds(row.next()?, row.next()?) {
             return Err(StoreError::Fenced);
         }
     }

@@ -9,6 +9,7 @@ mod claim;
 mod dead_letters;
 mod error;
 mod filesystem;
+mod housekeeping;
 mod links;
 mod lock;
 mod messages;
@@ -129,15 +130,49 @@ impl Store for SqliteStore {
         end(transaction, result).await
     }
 
-    async fn join(&self, node: &str) -> Result<Epoch, StoreError> {
+    /// Never: whoever opens the file to run holds its run lock.
+    fn shared(&self) -> bool {
+        false
+    }
+
+    async fn join(&self, node: &str, plan: &NodePlan) -> Result<Epoch, StoreError> {
         let mut transaction = self.begin().await?;
-        let result = nodes::join(&mut transaction, node).await;
+        let result = nodes::join(&mut transaction, node, plan, self.now()).await;
         end(transaction, result).await
     }
 
     async fn beat(&self, epoch: Epoch) -> Result<Vec<Beat>, StoreError> {
         let mut transaction = self.begin().await?;
-        let result = nodes::beat(&mut transaction, epoch).await;
+        let result = nodes::beat(&mut transaction, epoch, self.now()).await;
+        end(transaction, result).await
+    }
+
+    async fn leave(&self, epoch: Epoch) -> Result<bool, StoreError> {
+        let mut transaction = self.begin().await?;
+        let result = nodes::leave(&mut transaction, epoch).await;
+        end(transaction, result).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<Beat>, StoreError> {
+        nodes::nodes(self).await
+    }
+
+    async fn plan(&self, hash: &str) -> Result<Option<Vec<EndpointName>>, StoreError> {
+        nodes::plan(self, hash).await
+    }
+
+    async fn layouts(&self) -> Result<Vec<Layout>, StoreError> {
+        nodes::layouts(self).await
+    }
+
+    async fn lay_out(
+        &self,
+        destination: &EndpointName,
+        lanes: u16,
+        order: Order,
+    ) -> Result<Layout, StoreError> {
+        let mut transaction = self.begin().await?;
+        let result = nodes::lay_out(&mut transaction, destination, lanes, order).await;
         end(transaction, result).await
     }
 
@@ -145,15 +180,30 @@ impl Store for SqliteStore {
         nodes::lanes(self).await
     }
 
-    async fn hand_lane(
+    async fn take_lane(
         &self,
         lane: &Lane,
         from: Option<Epoch>,
-        to: Option<Epoch>,
+        to: Epoch,
     ) -> Result<bool, StoreError> {
         let mut transaction = self.begin().await?;
-        let result = nodes::hand_lane(&mut transaction, lane, from, to).await;
+        let result = nodes::take_lane(&mut transaction, lane, from, to).await;
         end(transaction, result).await
+    }
+
+    async fn release_lane(
+        &self,
+        lane: &Lane,
+        holder: Epoch,
+        clean: bool,
+    ) -> Result<bool, StoreError> {
+        let mut transaction = self.begin().await?;
+        let result = nodes::release_lane(&mut transaction, lane, holder, clean).await;
+        end(transaction, result).await
+    }
+
+    async fn changed(&self) {
+        std::future::pending().await
     }
 
     async fn deliveries(
@@ -265,6 +315,14 @@ impl Store for SqliteStore {
         let mut transaction = self.begin().await?;
         let result = links::note(&mut transaction, act, self.now()).await;
         end(transaction, result).await
+    }
+
+    async fn housekeep(&self, keep: &Retention) -> Result<Housekeeping, StoreError> {
+        housekeeping::housekeep(self, keep).await
+    }
+
+    async fn vitals(&self) -> Result<Vitals, StoreError> {
+        Ok(Vitals::default())
     }
 
     async fn requests(&self, after: i64) -> Result<Vec<(i64, Request)>, StoreError> {

@@ -20,8 +20,8 @@ const REQUESTS_MAX: i64 = 1000;
 
 pub(crate) async fn link_states(store: &SqliteStore) -> Result<Vec<LinkState>, StoreError> {
     let query = sqlx::query(
-        "SELECT endpoint, paused_by, paused_why, paused_at, tripped_cause, tripped_at, probes \
-         FROM link_state ORDER BY endpoint",
+        "SELECT endpoint, paused_by, paused_why, paused_at, tripped_cause, tripped_at, probes, \
+         pace FROM link_state ORDER BY endpoint",
     );
     let rows = store.fetch(query).await?;
     rows.iter()
@@ -39,7 +39,7 @@ pub(crate) async fn link_states(store: &SqliteStore) -> Result<Vec<LinkState>, S
                 at,
                 probes: u32::try_from(probes).unwrap_or(u32::MAX),
             });
-            Ok(LinkState { endpoint, paused, tripped })
+            Ok(LinkState { endpoint, paused, tripped, pace: row.next()? })
         })
         .collect()
 }
@@ -72,10 +72,17 @@ pub(crate) async fn set_link_state(
         .bind(tripped.as_ref().map(|it| it.cause.as_str()))
         .bind(tripped.as_ref().map(|it| since(it.at)))
         .bind(tripped.as_ref().map(|it| i64::from(it.probes))),
+        LinkChange::Pace(pace) => sqlx::query(
+            "INSERT INTO link_state (endpoint, pace) VALUES (?, ?) \
+             ON CONFLICT DO UPDATE SET pace = excluded.pace",
+        )
+        .bind(endpoint.as_str())
+        .bind(pace),
     };
     execute(connection, query).await?;
     let query = sqlx::query(
-        "DELETE FROM link_state WHERE endpoint = ? AND paused_by IS NULL AND tripped_cause IS NULL",
+        "DELETE FROM link_state WHERE endpoint = ? AND paused_by IS NULL \
+         AND tripped_cause IS NULL AND pace IS NULL",
     )
     .bind(endpoint.as_str());
     execute(connection, query).await?;

@@ -60,15 +60,7 @@ pub(crate) async fn discard(
     if letters.is_empty() {
         return Ok(letters);
     }
-    let ids = numbers(letters.iter().map(|letter| letter.id));
-    log(connection, "discarded", &ids, act, now).await?;
-    remove(connection, WRITTEN, letters.iter().filter_map(|it| it.number)).await?;
-    let arrivals =
-        sqlx::query("DELETE FROM arrival WHERE dead_letter IN (SELECT value FROM json_each(?))")
-            .bind(&ids);
-    execute(connection, arrivals).await?;
-    forget(connection, &ids).await?;
-
+    give_up(connection, &letters, act, now).await?;
     let freed: BTreeSet<_> = letters
         .iter()
         .filter(|letter| letter.kind == DeadKind::Delivery)
@@ -78,6 +70,42 @@ pub(crate) async fn discard(
         post(connection, &Request::Freed(freed.into_iter().collect()), now).await?;
     }
     Ok(letters)
+}
+
+/// Gives up those whose time is over. They hold nothing, so there is nobody to be told.
+pub(crate) async fn expire(
+    connection: &mut SqliteConnection,
+    which: &[i64],
+    act: &OperatorAct,
+    now: i64,
+) -> Result<(), StoreError> {
+    let sql = format!(
+        "SELECT {DEAD_LETTER} FROM dead_letter WHERE holds = 'nothing' \
+         AND id IN (SELECT value FROM json_each(?))"
+    );
+    let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(numbers(which.iter().copied()));
+    let rows = fetch(connection, query).await?;
+    let letters: Vec<_> = rows.iter().map(dead_letter).collect::<Result<_, _>>()?;
+    if letters.is_empty() {
+        return Ok(());
+    }
+    give_up(connection, &letters, act, now).await
+}
+
+async fn give_up(
+    connection: &mut SqliteConnection,
+    letters: &[DeadLetter],
+    act: &OperatorAct,
+    now: i64,
+) -> Result<(), StoreError> {
+    let ids = numbers(letters.iter().map(|letter| letter.id));
+    log(connection, "discarded", &ids, act, now).await?;
+    remove(connection, WRITTEN, letters.iter().filter_map(|it| it.number)).await?;
+    let arrivals =
+        sqlx::query("DELETE FROM arrival WHERE dead_letter IN (SELECT value FROM json_each(?))")
+            .bind(&ids);
+    execute(connection, arrivals).await?;
+    forget(connection, &ids).await
 }
 
 /// Those that are still there: whoever comes second finds nothing.

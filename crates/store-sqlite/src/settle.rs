@@ -1,6 +1,6 @@
 //! What became of deliveries: out of the outbox, on with a later time, or set aside.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use pabal_core::{
     Attempt, Cause, DeadReason, EndpointName, Epoch, Fate, Holds, MessageId, Number, Request,
@@ -11,7 +11,7 @@ use sqlx::{QueryBuilder, SqliteConnection};
 use crate::{
     execute, fetch,
     links::post,
-    nodes::fenced,
+    nodes::Held,
     rows::{CHUNK, Columns, json, micros, numbers, saturate, word},
 };
 
@@ -23,16 +23,18 @@ pub(crate) async fn settle(
 ) -> Result<Vec<Settled>, StoreError> {
     let mut answers = vec![Settled::NotThere; group.len()];
     let failures = group.iter().any(|it| !matches!(it.fate, Fate::Delivered));
-    let fenced = if failures { fenced(connection, epoch).await? } else { HashSet::new() };
+    let held = if failures { Held::by(connection, epoch).await? } else { Held::default() };
 
     let mut waiting = standing(connection, WAITING, group.iter()).await?;
     let mut hit = Hit::default();
     let mut missed = Vec::new();
     for (index, it) in group.iter().enumerate() {
         let delivered = matches!(it.fate, Fate::Delivered);
-        let counts = delivered || !fenced.contains(it.destination.as_str());
+        let standing = waiting.get(&it.number);
+        let ours = |(.., to, slot): &Standing| held.holds(to.as_str(), *slot);
+        let counts = delivered || standing.is_some_and(ours);
         // Taken out: what stands twice in a group hits once.
-        if counts && fits(it, waiting.get(&it.number)) && waiting.remove(&it.number).is_some() {
+        if counts && fits(it, standing) && waiting.remove(&it.number).is_some() {
             answers[index] = Settled::Done;
             hit.add(it, now);
         } else if delivered {
@@ -62,12 +64,12 @@ pub(crate) async fn settle(
     Ok(answers)
 }
 
-/// What stands under a number: message, round and destination.
-type Standing = (MessageId, u32, EndpointName);
+/// What stands under a number: message, round, destination and slot.
+type Standing = (MessageId, u32, EndpointName, i64);
 
-const WAITING: &str = "SELECT number, message, round, destination FROM outbox \
+const WAITING: &str = "SELECT number, message, round, destination, slot FROM outbox \
     WHERE number IN (SELECT value FROM json_each(?))";
-const DEAD: &str = "SELECT number, message, round, endpoint FROM dead_letter \
+const DEAD: &str = "SELECT number, message, round, endpoint, slot FROM dead_letter \
     WHERE kind = 'delivery' AND number IN (SELECT value FROM json_each(?))";
 
 async fn standing(
@@ -81,13 +83,13 @@ async fn standing(
         .map(|row| {
             let mut row = Columns::of(row);
             let number = row.next()?;
-            Ok((number, (row.id()?, row.count()?, row.endpoint()?)))
+            Ok((number, (row.id()?, row.count()?, row.endpoint()?, row.next()?)))
         })
         .collect()
 }
 
 fn fits(it: &Settlement, standing: Option<&Standing>) -> bool {
-    standing.is_some_and(|(message, round, destination)| {
+    standing.is_some_and(|(message, round, destination, _)| {
         *message == it.message && *round == it.round && *destination == it.destination
     })
 }

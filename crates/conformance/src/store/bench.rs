@@ -1,6 +1,10 @@
 //! What the cases share: making messages, handing them over, settling them.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use pabal_core::*;
 
@@ -10,13 +14,33 @@ use super::Subject;
 #[derive(Debug)]
 pub struct Bench {
     subject: Box<dyn Subject>,
-    /// This node's life.
+    /// This node's life; it holds the lanes of whatever destination a case hands something over to.
     pub(crate) epoch: Epoch,
+    held: Mutex<HashSet<EndpointName>>,
 }
 
 impl Bench {
-    pub(crate) fn new(subject: Box<dyn Subject>) -> Self {
-        Self { subject, epoch: Epoch(1) }
+    pub(crate) async fn new(subject: Box<dyn Subject>) -> Self {
+        let epoch = subject.store().join("bench", &plan("bench")).await.unwrap();
+        Self { subject, epoch, held: Mutex::default() }
+    }
+
+    /// Takes the one lane of each of these destinations that is not held yet.
+    async fn hold(&self, destinations: &[EndpointName]) {
+        for destination in destinations {
+            if self.held.lock().unwrap().insert(destination.clone()) {
+                let lane = self.lay_out(destination.as_str(), 1).await.remove(0);
+                self.store().take_lane(&lane, None, self.epoch).await.unwrap();
+            }
+        }
+    }
+
+    /// Lays a destination out over so many lanes; the lanes of that layout.
+    pub(crate) async fn lay_out(&self, destination: &str, lanes: u16) -> Vec<Lane> {
+        let endpoint = name(destination);
+        let layout = self.store().lay_out(&endpoint, lanes, Order::Key).await.unwrap();
+        let lane = |index| Lane { endpoint: endpoint.clone(), layout: layout.number, index };
+        (0..layout.lanes).map(lane).collect()
     }
 
     pub(crate) fn store(&self) -> Arc<dyn Store> {
@@ -33,12 +57,16 @@ impl Bench {
 
     /// Hands over one message.
     pub(crate) async fn accept(&self, new: &NewMessage) -> Accepted {
+        self.hold(&new.destinations).await;
         let group = [Entry::Message(new.clone())];
         self.store().accept(&group).await.unwrap().remove(0)
     }
 
     /// Hands over a group of new messages.
     pub(crate) async fn accept_all(&self, new: &[NewMessage]) {
+        for new in new {
+            self.hold(&new.destinations).await;
+        }
         let group: Vec<_> = new.iter().cloned().map(Entry::Message).collect();
         let answers = self.store().accept(&group).await.unwrap();
         assert_eq!(answers, vec![Accepted::Stored; new.len()]);
@@ -74,6 +102,12 @@ impl Bench {
         waiting.retain(|delivery| delivery.message == new.message.id);
         assert_eq!(waiting.len(), 1, "deliveries of {new:?}");
         waiting.remove(0)
+    }
+
+    /// Takes one message whose lanes the case hands out itself, and returns its only delivery.
+    pub(crate) async fn deliver_to_others(&self, new: &NewMessage) -> Delivery {
+        self.held.lock().unwrap().extend(new.destinations.iter().cloned());
+        self.deliver(new).await
     }
 
     /// Settles one delivery.
@@ -124,6 +158,17 @@ pub(crate) const HUB: &str = "conformance";
 
 pub(crate) fn name(text: &str) -> EndpointName {
     text.parse().unwrap()
+}
+
+/// A key whose slot is in this lane of so many.
+pub(crate) fn key_of_lane(index: u16, lanes: u16) -> String {
+    let fits = |key: &String| u16::from(slot(key)) % lanes == index;
+    (0..).map(|number| format!("key {number}")).find(fits).unwrap()
+}
+
+/// The plan of a node that runs nothing.
+pub(crate) fn plan(hash: &str) -> NodePlan {
+    NodePlan { hash: hash.to_owned(), endpoints: vec![name("q/out")] }
 }
 
 /// A message from `source` with the origin id `id`, to no one yet.

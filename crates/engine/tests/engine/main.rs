@@ -10,3 +10,4 @@ mod stopping;
 mod time;
 mod way_in;
 mod way_out;
+mod wrapped;

@@ -67,7 +67,7 @@ async fn change(
     desk.store.set_link_state(&endpoint, change, Some(&act)).await?;
     engine.wake();
     let state = state().await?;
-    let state = state.unwrap_or(LinkState { endpoint, paused: None, tripped: None });
+    let state = state.unwrap_or(LinkState { endpoint, paused: None, tripped: None, pace: None });
     Ok(Json(Linked { state, was_paused }))
 }
 

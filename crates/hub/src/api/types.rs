@@ -231,7 +231,7 @@ pub(crate) struct Discarded {
 }
 
 /// What a pause or resume is answered with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Linked {
     /// How it stands now.
     #[serde(flatten)]
