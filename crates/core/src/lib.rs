@@ -34,7 +34,7 @@ pub use limits::*;
 pub use message::{Arrival, Body, BodyReference, Headers, Message, Origin};
 pub use name::{EndpointName, NameError};
 pub use operate::*;
-pub use ownership::{Beat, Epoch, Lane, LaneHolder, Layout, NodePlan};
+pub use ownership::{Beat, Epoch, Lane, LaneHolder, Layout, NodePlan, StandingStill, rank};
 pub use policy::{BreakerPolicy, OnDead, Order, RetryPolicy, TypePattern};
 pub use rules::{AnswerRule, Judgement, Predicate, Reader, RuleError, View, Writer, Written};
 pub use secret::{Secret, SecretReference, Secrets};

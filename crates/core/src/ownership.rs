@@ -35,6 +35,16 @@ pub struct Beat {
     pub plan: String,
 }
 
+/// A life whose heartbeat was seen unchanged for a whole lease: at this beat. Should it beat again,
+/// what was decided on this ground no longer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StandingStill {
+    /// The life.
+    pub epoch: Epoch,
+    /// The beat it stands at.
+    pub beat: i64,
+}
+
 /// How a destination is spread over lanes. Nothing of a layout is held while anything of an earlier
 /// one is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,4 +99,12 @@ pub struct LaneHolder {
     pub holder: Option<Epoch>,
     /// Whether its last holder let go with nothing in flight.
     pub clean: bool,
+}
+
+/// How far up a life stands among those that could hold a lane; the highest holds it. Every node
+/// comes to the same order, and a node that comes or goes moves only what it gets or had.
+#[must_use]
+pub fn rank(epoch: Epoch, endpoint: &EndpointName, index: u16) -> u64 {
+    let name = format!("{} {index} {}", endpoint.as_str(), epoch.0);
+    xxhash_rust::xxh3::xxh3_64(name.as_bytes())
 }

@@ -10,7 +10,7 @@ use crate::{
     Answer, Beat, Cause, DeadLetter, DeadLetterGroup, DeadLetterQuery, DeadReason, EndpointCounts,
     EndpointName, Epoch, Fingerprint, Holds, Housekeeping, Lane, LaneHolder, Layout, LinkChange,
     LinkState, Message, MessageId, MessageQuery, MessageStory, MessageSummary, NodePlan,
-    OperatorAct, Order, Retention, StateConflict, StateValue, Vitals, Written,
+    OperatorAct, Order, Retention, StandingStill, StateConflict, StateValue, Vitals, Written,
 };
 
 /// The order number of a delivery: never reused, never given out of order.
@@ -51,22 +51,20 @@ pub trait Store: Debug + Send + Sync {
     ) -> Result<Layout, StoreError>;
     /// All lanes that were ever held and whose layout is not yet forgotten.
     async fn lanes(&self) -> Result<Vec<LaneHolder>, StoreError>;
-    /// Takes a lane that `from` still holds (`None`: nobody). False if not, if its layout holds no
-    /// longer, or while anybody holds a lane of an earlier layout.
+    /// Takes a lane that nobody holds, or that is held by a life that still stands still. False if
+    /// it does not, if the lane's layout holds no longer, or while anybody holds a lane of an
+    /// earlier layout.
     async fn take_lane(
         &self,
         lane: &Lane,
-        from: Option<Epoch>,
+        from: Option<StandingStill>,
         to: Epoch,
     ) -> Result<bool, StoreError>;
-    /// Lets go of a lane that `holder` still holds; false if not. `clean`: nothing of it can be in
-    /// flight any more.
-    async fn release_lane(
-        &self,
-        lane: &Lane,
-        holder: Epoch,
-        clean: bool,
-    ) -> Result<bool, StoreError>;
+    /// Lets go of a lane with nothing of it in flight; false if `holder` does not hold it.
+    async fn release_lane(&self, lane: &Lane, holder: Epoch) -> Result<bool, StoreError>;
+    /// Lets go of a lane in the name of a life that still stands still, of which something may be in
+    /// flight; false if it does not, or does not hold it.
+    async fn give_up_lane(&self, lane: &Lane, holder: StandingStill) -> Result<bool, StoreError>;
     /// Returns once another node may have written what this one waits for; never on a store of one
     /// node. Only a hint: it may come too often, and too late.
     async fn changed(&self);
@@ -125,8 +123,8 @@ pub trait Store: Debug + Send + Sync {
     async fn unrouted(&self) -> Result<u64, StoreError>;
     /// Of every endpoint that has one.
     async fn link_states(&self) -> Result<Vec<LinkState>, StoreError>;
-    /// Changes one part; with the operator's act, if one did it, which is noted. Posts a
-    /// [`Request`] where somebody else holds lanes: an operator did it, or the store is shared.
+    /// Changes one part; with the operator's act, if one did it, which is noted. Posts
+    /// [`Request::Link`] if an operator did it, and else [`Request::Health`] if the store is shared.
     async fn set_link_state(
         &self,
         endpoint: &EndpointName,
@@ -389,4 +387,6 @@ pub enum Request {
     Freed(Vec<EndpointName>),
     /// An operator paused this endpoint or let it go: what waits there for a time goes now.
     Link(EndpointName),
+    /// A node found this destination held or open, or its pace.
+    Health(EndpointName),
 }

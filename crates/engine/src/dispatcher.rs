@@ -1,6 +1,7 @@
 //! The way out of one destination: claims, sends, judges, settles. What may go is decided by
 //! [`Lanes`], whether anything may by [`Health`]; this moves between them, the store and the sender.
 
+mod holding;
 mod launch;
 mod link;
 mod reading;
@@ -12,7 +13,9 @@ use std::{
     time::Duration,
 };
 
-use pabal_core::{DeadReason, Delivery, Number, Settled, Tripped, Written};
+use pabal_core::{
+    DeadReason, Delivery, Epoch, Lane, Layout, LinkState, Number, Order, Settled, Written,
+};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
     task::{Id, JoinSet},
@@ -22,6 +25,7 @@ use crate::{
     DestinationStatus, Observer,
     careful::Pass,
     health::Health,
+    keeper::KeeperSignal,
     lanes::{Fetch, KeyId, Lanes, Row},
     sending::{Caller, Tried},
     settler,
@@ -47,6 +51,17 @@ const PANICS_MAX: u32 = 3;
 /// What a dispatcher is told.
 #[derive(Debug)]
 pub(crate) enum Signal {
+    /// This node holds a lane from now on.
+    Gain {
+        layout: Layout,
+        index: u16,
+        /// It was taken over without a clean end.
+        careful: bool,
+        /// The keys that dead letters hold; `None`: to be asked for, and so is what waits already.
+        held: Option<HeldKeys>,
+    },
+    /// It holds a lane no longer; the keeper is told once nothing of it is in flight.
+    Lose { lane: Lane, keeper: mpsc::UnboundedSender<KeeperSignal> },
     /// New deliveries, in order of their numbers; the permit bounds how many are under way.
     Rows(Vec<Delivery>, OwnedSemaphorePermit),
     /// Everything that was there at take-over, up to this number, was told.
@@ -59,9 +74,14 @@ pub(crate) enum Signal {
     Settled { follow: Follow, settled: Option<Settled> },
     /// An operator paused it, or let go.
     Paused(bool),
+    /// Another node may have found it held or open, or its pace.
+    Health,
     /// No more sends; those in hand are cut off at this time.
     Stop(Duration),
 }
+
+/// Keys that dead letters hold, with the lowest number of each.
+pub(crate) type HeldKeys = Vec<(Option<String>, Number)>;
 
 /// What follows once a settlement is written.
 #[derive(Debug)]
@@ -95,6 +115,8 @@ struct Told {
 struct Call {
     rows: Vec<InHand>,
     probe: bool,
+    /// In whose name it was begun.
+    epoch: Epoch,
 }
 
 /// What is remembered of a delivery while it is sent, should its call be lost.
@@ -114,10 +136,17 @@ enum Chore {
     Changed {
         /// What was held when it was asked.
         asked: HashMap<KeyId, u64>,
-        held: Vec<(Option<String>, Number)>,
+        held: HeldKeys,
         back: Vec<Delivery>,
     },
+    Gained {
+        index: u16,
+        ticket: u64,
+        careful: bool,
+        held: HeldKeys,
+    },
     LinkWritten,
+    LinkRead(link::Known, Option<LinkState>),
 }
 
 pub(crate) struct Dispatcher {
@@ -128,6 +157,14 @@ pub(crate) struct Dispatcher {
     own: mpsc::UnboundedSender<Signal>,
     status: Arc<Mutex<DestinationStatus>>,
     lanes: Lanes,
+    /// How the destination is laid out; nothing is held before there is one.
+    layout: i64,
+    order: Order,
+    /// Lanes that are being taken in, each with a ticket of its own.
+    coming: HashMap<u16, u64>,
+    tickets: u64,
+    /// Lanes that are given up, with who is told once they are drained.
+    leaving: Vec<(Lane, mpsc::UnboundedSender<KeeperSignal>)>,
     health: Health,
     paused: bool,
     stop_at: Option<Duration>,
@@ -139,8 +176,9 @@ pub(crate) struct Dispatcher {
     wake_at: Option<Duration>,
     store_pause: Duration,
     sweep_at: Duration,
-    /// The held state as the store knows it, and whether it is being written.
-    link_known: Option<(String, u32)>,
+    /// The link state as the store knows it, and whether it is being written or asked for.
+    link_known: link::Known,
+    link_ask: bool,
     /// The last alert, so that a partner who is busy again and again is no stream of alerts.
     alerted: Option<(String, Duration)>,
     link_writing: bool,
@@ -152,26 +190,21 @@ pub(crate) struct Start {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) settler: mpsc::UnboundedSender<settler::Job>,
     pub(crate) status: Arc<Mutex<DestinationStatus>>,
-    pub(crate) held: Vec<(Option<String>, Number)>,
-    pub(crate) paused: bool,
-    pub(crate) tripped: Option<Tripped>,
-    /// The lane was taken over without a clean end.
-    pub(crate) careful: bool,
+    pub(crate) link: Option<LinkState>,
 }
 
 impl Dispatcher {
     pub(crate) fn new(start: Start) -> (Self, mpsc::UnboundedSender<Signal>) {
         let (own, signals) = mpsc::unbounded_channel();
         let destination = &start.caller.destination;
-        let mut lanes = Lanes::new(destination.order, ROWS_MAX, start.careful);
-        for (key, _) in &start.held {
-            lanes.hold(key.as_deref());
-        }
+        let order = destination.order;
+        let lanes = Lanes::new(order, 1, ROWS_MAX);
         let mut health = Health::new(destination.breaker.clone(), destination.rate);
-        let link_known = start.tripped.map(|tripped| {
-            health.resume_held(tripped.cause.clone(), tripped.probes);
-            (tripped.cause, tripped.probes)
-        });
+        let paused = start.link.as_ref().is_some_and(|link| link.paused.is_some());
+        let link_known = link::Known::of(start.link.as_ref());
+        if let Some((cause, probes)) = &link_known.held {
+            health.resume_held(cause.clone(), *probes, Duration::ZERO);
+        }
         let now = start.caller.clock.elapsed();
         let dispatcher = Self {
             caller: start.caller,
@@ -181,8 +214,13 @@ impl Dispatcher {
             own: own.clone(),
             status: start.status,
             lanes,
+            layout: 0,
+            order,
+            coming: HashMap::new(),
+            tickets: 0,
+            leaving: Vec::new(),
             health,
-            paused: start.paused,
+            paused,
             stop_at: None,
             cut_off: false,
             calls: JoinSet::new(),
@@ -194,6 +232,7 @@ impl Dispatcher {
             // Not all destinations at the same moment.
             sweep_at: now + SWEEP.mul_f64(0.5 + fastrand::f64()),
             link_known,
+            link_ask: false,
             alerted: None,
             link_writing: false,
         };
@@ -207,8 +246,14 @@ impl Dispatcher {
     /// Runs until it was stopped and everything in hand is settled.
     pub(crate) async fn run(mut self) {
         let clock = Arc::clone(&self.caller.clock);
+        let mut lease = self.caller.lease.clone();
         loop {
+            // Before anything is sent: a lane may be another node's by now.
+            while let Ok(signal) = self.signals.try_recv() {
+                self.heed(signal);
+            }
             self.send_what_may_go().await;
+            self.tell_what_is_drained();
             self.read_what_is_wanted();
             self.keep_link_state();
             self.publish_status();
@@ -226,13 +271,11 @@ impl Dispatcher {
                     if let Some(signal) = signal {
                         self.heed(signal);
                     }
-                    while let Ok(signal) = self.signals.try_recv() {
-                        self.heed(signal);
-                    }
                 }
                 Some(ended) = self.calls.join_next_with_id() => self.ended(ended),
                 Some(chore) = self.chores.join_next() => self.did(chore),
                 () = clock.sleep_until(wake_at) => {}
+                () = lease.renewed() => {}
                 () = clock.sleep_until(stop_at), if !self.cut_off => {
                     self.cut_off = true;
                     self.calls.abort_all();
@@ -244,6 +287,10 @@ impl Dispatcher {
     fn heed(&mut self, signal: Signal) {
         let now = self.now();
         match signal {
+            Signal::Gain { layout, index, careful, held } => {
+                self.gain(layout, index, careful, held);
+            }
+            Signal::Lose { lane, keeper } => self.lose(lane, keeper),
             Signal::Rows(rows, _permit) => self.lanes.offer(&rows, now),
             Signal::CaughtUp(number) => self.lanes.caught_up(number),
             Signal::Late(rows) => self.lanes.offer_back(&rows, now),
@@ -256,6 +303,7 @@ impl Dispatcher {
                     self.lanes.hasten(now, |_| true);
                 }
             }
+            Signal::Health => self.link_ask = true,
             Signal::Stop(deadline) => self.stop_at = Some(deadline),
         }
     }
@@ -267,7 +315,7 @@ impl Dispatcher {
             self.sweep_at = now + SWEEP;
             self.lanes.sweep();
         }
-        if self.paused || self.stop_at.is_some() {
+        if self.paused || self.stop_at.is_some() || !self.caller.lease.may_begin() {
             return;
         }
         if self.store_pause > now {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use pabal_core::{Clock, EndpointName, Epoch, Lane, NodePlan, Sender, Stop, Store, StoreError};
+use pabal_core::{Clock, EndpointName, NodePlan, Sender, Stop, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -15,10 +15,12 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    Destination, Event, Observer, Setup,
+    Destination, Setup,
     careful::Gate,
     dispatcher::{Dispatcher, Signal, Start},
     inbox::{Inbox, Shared},
+    keeper::{self, Desk, Exclusive, Keeper, KeeperSignal},
+    lease::Lease,
     memory::Memory,
     receivers,
     router::Router,
@@ -36,7 +38,6 @@ pub struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) router: Arc<Router>,
     clock: Arc<dyn Clock>,
-    observer: Arc<dyn Observer>,
     grace: Duration,
     wake: Wake,
     broken: Stop,
@@ -48,16 +49,15 @@ pub struct Engine {
 #[derive(Debug)]
 struct Running {
     closing: Stop,
-    epoch: Option<Epoch>,
-    lanes: Vec<Lane>,
     inboxes: HashMap<EndpointName, Inbox>,
     stop: Stop,
     receivers: Vec<JoinHandle<()>>,
     committers: Vec<JoinHandle<()>>,
-    signals: Vec<mpsc::UnboundedSender<Signal>>,
+    signals: HashMap<EndpointName, mpsc::UnboundedSender<Signal>>,
     dispatchers: Vec<JoinHandle<()>>,
     tail: Option<JoinHandle<()>>,
     settler: Option<JoinHandle<()>>,
+    keeper: Option<(mpsc::UnboundedSender<KeeperSignal>, JoinHandle<()>)>,
 }
 
 /// Where a destination stands on this node.
@@ -71,6 +71,19 @@ pub struct DestinationStatus {
     pub in_flight: usize,
     /// The pace it is held to at the moment, in messages a second, if any.
     pub pace: Option<f64>,
+    /// Lanes that this node holds, ...
+    #[serde(default)]
+    pub lanes: u16,
+    /// ... and of how many; 0 while none is held.
+    #[serde(default)]
+    pub lanes_of: u16,
+}
+
+impl DestinationStatus {
+    fn new(destination: EndpointName) -> Self {
+        let health = HealthStatus::Open;
+        Self { destination, health, in_flight: 0, pace: None, lanes: 0, lanes_of: 0 }
+    }
 }
 
 /// Whether a destination may send.
@@ -98,7 +111,9 @@ impl Engine {
     /// # Errors
     /// If the store cannot.
     pub async fn start(setup: Setup) -> Result<Self, StoreError> {
-        let Setup { hub, node, store, clock, observer, sources, destinations, grace, idle } = setup;
+        let Setup { hub, node, plan, lease, store, clock, observer, .. } = setup;
+        let (sources, destinations, grace, idle) =
+            (setup.sources, setup.destinations, setup.grace, setup.idle);
         let wake = Wake::default();
         let broken = Stop::new();
         let router = Arc::new(Router::new(&destinations));
@@ -120,16 +135,15 @@ impl Engine {
         });
         let mut running = Running {
             closing: shared.closing.clone(),
-            epoch: None,
-            lanes: Vec::new(),
             inboxes: HashMap::new(),
             stop: Stop::new(),
             receivers: Vec::new(),
             committers: Vec::new(),
-            signals: Vec::new(),
+            signals: HashMap::new(),
             dispatchers: Vec::new(),
             tail: None,
             settler: None,
+            keeper: None,
         };
         let sources: Vec<_> = sources.into_iter().map(Arc::new).collect();
         for source in &sources {
@@ -140,92 +154,94 @@ impl Engine {
         }
 
         let mut statuses = Vec::new();
-        let mut feeds = HashMap::new();
-        if !idle {
-            let plan = NodePlan { hash: String::new(), endpoints: Vec::new() };
-            let epoch = store.join(&node, &plan).await?;
-            running.epoch = Some(epoch);
+        if idle {
+            drop::<Vec<Destination>>(destinations);
+        } else {
+            let mut endpoints: Vec<_> = sources.iter().map(|source| source.name.clone()).collect();
+            endpoints.extend(destinations.iter().map(|destination| destination.name.clone()));
+            let (mut keeper, term, to_keeper) = Keeper::join(keeper::Start {
+                store: Arc::clone(&store),
+                clock: Arc::clone(&clock),
+                observer: Arc::clone(&observer),
+                node,
+                plan: NodePlan { hash: plan, endpoints },
+                period: lease,
+            })
+            .await?;
+            let lease = Lease::new(term, Arc::clone(&clock), lease);
             let (jobs, queue) = mpsc::unbounded_channel();
-            let settling = settler::run(Arc::clone(&store), Arc::clone(&clock), epoch, queue);
+            let settling = settler::run(Arc::clone(&store), Arc::clone(&clock), queue);
             running.settler = Some(supervise(&broken, "the settler", settling));
             let (gate, memory) = (Gate::default(), Memory::default());
-            let holders = store.lanes().await?;
+            let mut desks = HashMap::new();
+            let mut dispatchers = Vec::new();
             for destination in destinations {
                 let destination = Arc::new(destination);
                 let name = destination.name.clone();
-                let layout = store.lay_out(&name, 1, destination.order).await?;
-                let lane = Lane { endpoint: name.clone(), layout: layout.number, index: 0 };
-                let before = holders.iter().filter(|h| h.lane.endpoint == name);
-                let mut careful = false;
-                for old in before {
-                    careful |= old.holder.is_some() || !old.clean;
-                    if let Some(holder) = old.holder {
-                        store.release_lane(&old.lane, holder, false).await?;
-                    }
-                }
-                if !store.take_lane(&lane, None, epoch).await? {
-                    return Err(StoreError::Fenced);
-                }
-                observer.observe(Event::Lane { destination: &name, held: true });
-                running.lanes.push(lane);
-                let status = Arc::new(Mutex::new(DestinationStatus {
-                    destination: name.clone(),
-                    health: HealthStatus::Open,
-                    in_flight: 0,
-                    pace: None,
-                }));
+                let status = Arc::new(Mutex::new(DestinationStatus::new(name.clone())));
                 statuses.push(Arc::clone(&status));
-                let link = links.iter().find(|link| link.endpoint == name);
+                let (lanes, order) = (destination.lanes, destination.order);
+                let whole = destination.rate.is_some();
                 let (dispatcher, signals) = Dispatcher::new(Start {
                     caller: Caller {
                         destination,
                         store: Arc::clone(&store),
                         clock: Arc::clone(&clock),
-                        epoch,
+                        lease: lease.clone(),
                         gate: gate.clone(),
                         memory: memory.clone(),
                     },
                     observer: Arc::clone(&observer),
                     settler: jobs.clone(),
                     status,
-                    held: store.held(&name).await?,
-                    paused: paused(&name),
-                    tripped: link.and_then(|link| link.tripped.clone()),
-                    careful,
+                    link: links.iter().find(|link| link.endpoint == name).cloned(),
                 });
-                running.signals.push(signals.clone());
+                running.signals.insert(name.clone(), signals.clone());
+                dispatchers.push(dispatcher);
+                desks.insert(name, Desk { signals, lanes, order, whole });
+            }
+            for source in &sources {
+                let (Some(receiver), Some(inbox)) =
+                    (&source.receiver, running.inboxes.get(&source.name))
+                else {
+                    continue;
+                };
+                let (receiver, inbox) = (Arc::clone(receiver), Arc::new(inbox.clone()));
+                if receiver.exclusive() {
+                    keeper.add_receiver(source.name.clone(), Exclusive { receiver, inbox });
+                } else {
+                    running.receivers.push(tokio::spawn(receivers::run(
+                        source.name.clone(),
+                        receiver,
+                        inbox,
+                        Arc::clone(&clock),
+                        running.stop.clone(),
+                    )));
+                }
+            }
+            // Before anything is read: what is held at the start needs no second reading.
+            keeper.lay_out(desks).await?;
+            keeper.round(true).await?;
+            for dispatcher in dispatchers {
                 running.dispatchers.push(supervise(&broken, "a dispatcher", dispatcher.run()));
-                feeds.insert(name, signals);
             }
             let tail = Tail {
                 store: Arc::clone(&store),
                 clock: Arc::clone(&clock),
                 wake: wake.clone(),
                 stop: running.stop.clone(),
-                dispatchers: feeds,
+                dispatchers: running.signals.clone(),
                 inboxes: running.inboxes.clone(),
                 request,
                 pages: Arc::new(Semaphore::new(PAGES_UNDER_WAY)),
+                known: keeper.known(),
             };
             running.tail = Some(supervise(&broken, "the tail read", tail.run()));
-            for source in &sources {
-                if let (Some(receiver), Some(inbox)) =
-                    (&source.receiver, running.inboxes.get(&source.name))
-                {
-                    running.receivers.push(tokio::spawn(receivers::run(
-                        source.name.clone(),
-                        Arc::clone(receiver),
-                        Arc::new(inbox.clone()),
-                        Arc::clone(&clock),
-                        running.stop.clone(),
-                    )));
-                }
-            }
-        } else {
-            drop::<Vec<Destination>>(destinations);
+            let keeping = supervise(&broken, "the keeper", keeper.run(running.stop.clone()));
+            running.keeper = Some((to_keeper, keeping));
         }
         let running = Mutex::new(Some(running));
-        Ok(Self { store, router, clock, observer, grace, wake, broken, statuses, running })
+        Ok(Self { store, router, clock, grace, wake, broken, statuses, running })
     }
 
     /// The inbox of a source: what is handed to it is taken as if its receiver had brought it.
@@ -259,8 +275,11 @@ impl Engine {
         };
         let deadline = self.clock.elapsed().saturating_add(self.grace);
         running.stop.fire();
-        for signals in &running.signals {
+        for signals in running.signals.values() {
             let _ = signals.send(Signal::Stop(deadline));
+        }
+        if let Some((keeper, _)) = &running.keeper {
+            let _ = keeper.send(KeeperSignal::Close);
         }
         for receiver in running.receivers {
             self.end(receiver, deadline, "a receiver").await;
@@ -284,16 +303,10 @@ impl Engine {
         }
         if !clean {
             tracing::error!(alert = true, "not everything was written: the next start is careful");
-            return;
         }
-        if let Some(epoch) = running.epoch {
-            for lane in running.lanes {
-                if let Err(error) = self.store.release_lane(&lane, epoch, true).await {
-                    tracing::warn!(%error, "a lane was not released: the next start is careful");
-                }
-                let destination = &lane.endpoint;
-                self.observer.observe(Event::Lane { destination, held: false });
-            }
+        if let Some((keeper, keeping)) = running.keeper {
+            let _ = keeper.send(KeeperSignal::End { clean });
+            self.end(keeping, deadline, "the keeper").await;
         }
     }
 

@@ -91,12 +91,17 @@ pub enum Event<'a> {
         /// Why it is held.
         cause: Option<&'a str>,
     },
-    /// A lane was taken or released.
+    /// A lane, or the right to run a receiver, was taken or let go.
     Lane {
-        /// Whose.
+        /// Whose: a destination, or for a receiver its source.
         destination: &'a EndpointName,
         /// Whether this node holds it.
         held: bool,
+    },
+    /// Which configurations the nodes run was compared, with another result than before.
+    PlansDiffer {
+        /// How many live nodes run another one than this node.
+        nodes: usize,
     },
 }
 

@@ -68,7 +68,10 @@ pub(crate) struct Health {
     failing_since: Option<Duration>,
     refusals: Option<(String, HashSet<MessageId>)>,
     successes: VecDeque<Duration>,
+    /// What this node may send of it.
     pace: Option<f64>,
+    /// This node's share of what the partner takes.
+    share: f64,
     throttled_at: Duration,
     next_at: Duration,
 }
@@ -84,15 +87,44 @@ impl Health {
             refusals: None,
             successes: VecDeque::new(),
             pace: None,
+            share: 1.0,
             throttled_at: Duration::ZERO,
             next_at: Duration::ZERO,
         }
     }
 
-    /// It was held when the hub ended: the first message is a probe.
-    pub(crate) fn resume_held(&mut self, cause: String, probes: u32) {
-        self.held =
-            Some(Held { cause, refused_for: None, probes, until: Duration::ZERO, probing: false });
+    /// It was held when the hub ended, or another node holds it: a message is a probe from `until`
+    /// on.
+    pub(crate) fn resume_held(&mut self, cause: String, probes: u32, until: Duration) {
+        self.held = Some(Held { cause, refused_for: None, probes, until, probing: false });
+    }
+
+    /// When a probe would follow after so many failed ones.
+    pub(crate) fn probe_after(&self, probes: u32, now: Duration, jitter: f64) -> Duration {
+        now.saturating_add(self.policy.pause(probes + 1, jitter))
+    }
+
+    /// Another node found it open.
+    pub(crate) fn resume_open(&mut self) {
+        self.let_go();
+        self.refusals = None;
+    }
+
+    /// The partner's pace over all nodes, as far as it was found.
+    pub(crate) fn found_pace(&self) -> Option<f64> {
+        self.pace.map(|pace| pace / self.share)
+    }
+
+    /// It was found by another node, or before a restart.
+    pub(crate) fn resume_pace(&mut self, found: Option<f64>, now: Duration) {
+        self.pace = found.map(|pace| (pace * self.share).max(PACE_MIN));
+        self.throttled_at = now;
+    }
+
+    /// This node has this share of the destination's lanes from now on.
+    pub(crate) fn share(&mut self, share: f64) {
+        self.pace = self.pace.map(|pace| pace / self.share * share);
+        self.share = share;
     }
 
     /// An operator wants it tried now.

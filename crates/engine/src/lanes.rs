@@ -10,19 +10,24 @@
 //!                                          └─ dead, holds ► Held ── replayed, freed ──► Ready
 //! ```
 
+mod owned;
 mod queue;
+mod reading;
 mod row;
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
 
-use pabal_core::{Delivery, Number, Order};
+use pabal_core::{Delivery, Number, Order, slot};
 
-use self::queue::{Queue, State};
 pub(crate) use self::row::{Fetch, KeyId, Outcome, Row};
+use self::{
+    owned::Owned,
+    queue::{Queue, State},
+};
 
 /// Of a blocked key so many deliveries stand in memory; of the rest only that there are more.
 pub(crate) const ROWS_PER_KEY: usize = 32;
@@ -41,16 +46,17 @@ pub(crate) struct Lanes {
     offered: Number,
     /// Deliveries above this number did not fit and must be read again.
     forgotten: Option<Number>,
-    /// A refill is under way, since this number was the highest one offered.
-    refilling: Option<Number>,
+    /// A refill is under way, with this ticket, since this number was the highest one offered.
+    refilling: Option<(u64, Number)>,
+    /// Of lanes that were given up, how many keys were in flight and still are.
+    leaving: HashMap<u16, usize>,
     tickets: u64,
-    /// Deliveries up to this number were there when the lane was taken over without a clean end.
-    careful_up_to: Number,
+    owned: Owned,
 }
 
 impl Lanes {
-    /// `careful`: taken over without a clean end; until [`Lanes::caught_up`] everything was there.
-    pub(crate) fn new(order: Order, rows_max: usize, careful: bool) -> Self {
+    /// None of these lanes is held yet.
+    pub(crate) fn new(order: Order, lanes: u16, rows_max: usize) -> Self {
         Self {
             order,
             queues: HashMap::new(),
@@ -62,14 +68,60 @@ impl Lanes {
             offered: 0,
             forgotten: None,
             refilling: None,
+            leaving: HashMap::new(),
             tickets: 0,
-            careful_up_to: if careful { Number::MAX } else { 0 },
+            owned: Owned::none_of(lanes),
         }
     }
 
-    /// What was there at take-over ends here.
+    /// The same destination laid out anew: nothing of it is held or in flight. Answers to what was
+    /// asked before are too old.
+    pub(crate) fn laid_out(&self, order: Order, lanes: u16) -> Self {
+        Self { tickets: self.tickets, ..Self::new(order, lanes, self.rows_max) }
+    }
+
+    /// Takes a lane in. `careful`: it was taken over without a clean end. `read`: what is in the
+    /// table already is still to come from the tail read; else it is asked for.
+    pub(crate) fn gain(&mut self, index: u16, careful: bool, read: bool) {
+        self.owned.gain(index, careful);
+        if !read {
+            // What is being read was asked for too early.
+            (self.refilling, self.forgotten) = (None, Some(0));
+        }
+    }
+
+    /// Gives a lane up: what is not in flight is dropped at once.
+    pub(crate) fn lose(&mut self, index: u16) {
+        self.owned.lose(index);
+        let Self { queues, owned, rows, .. } = self;
+        let mut left = 0;
+        queues.retain(|_, queue| {
+            if owned.lane_of(queue.slot) != index {
+                return true;
+            }
+            let in_flight = queue.state == State::InFlight;
+            *rows -= queue.cut(usize::from(in_flight));
+            queue.more = None;
+            left += usize::from(in_flight);
+            in_flight
+        });
+        self.leaving.insert(index, left);
+        self.waiting.retain(|(_, key)| self.queues.contains_key(key));
+    }
+
+    /// Whether nothing of a lane is in flight here.
+    pub(crate) fn is_drained(&self, index: u16) -> bool {
+        self.leaving.get(&index).is_none_or(|left| *left == 0)
+    }
+
+    /// How many lanes are held, and of how many.
+    pub(crate) fn share(&self) -> (u16, u16) {
+        (self.owned.count(), self.owned.lanes())
+    }
+
+    /// What was there when lanes were taken over ends here.
     pub(crate) fn caught_up(&mut self, number: Number) {
-        self.careful_up_to = self.careful_up_to.min(number);
+        self.owned.caught_up(number);
     }
 
     fn key_of(&self, delivery: &Delivery) -> KeyId {
@@ -88,15 +140,19 @@ impl Lanes {
             (Order::Key, Some(key)) => KeyId::Key(key.into()),
             (Order::Key, None) | (Order::None, _) => return,
         };
-        let queue = || Queue::new(State::Held, None, Some(0));
-        self.queues.entry(key).or_insert_with(queue);
+        // `order = "all"` has one lane.
+        let slot = if let KeyId::Key(key) = &key { slot(key) } else { 0 };
+        if self.owned.holds(slot) {
+            let queue = || Queue::new(slot, State::Held, None, Some(0));
+            self.queues.entry(key).or_insert_with(queue);
+        }
     }
 
     /// Deliveries of the tail read, in order of their numbers.
     pub(crate) fn offer(&mut self, deliveries: &[Delivery], now: Duration) {
         for delivery in deliveries {
             self.offered = self.offered.max(delivery.number);
-            if delivery.number > self.seen {
+            if delivery.number > self.seen && self.owned.holds(delivery.slot) {
                 self.add(delivery, now);
             }
         }
@@ -106,12 +162,15 @@ impl Lanes {
     /// left to [`Lanes::still_held`].
     pub(crate) fn offer_back(&mut self, deliveries: &[Delivery], now: Duration) {
         for delivery in deliveries {
+            if !self.owned.holds(delivery.slot) {
+                continue;
+            }
             let key = self.key_of(delivery);
             let row = self.row(delivery, now, false);
             let Some(queue) = self.queues.get_mut(&key) else {
                 // What else the table has of this key is not known here.
                 let more = (!matches!(key, KeyId::Single(_))).then_some(delivery.number);
-                self.insert(key, row, more);
+                self.insert(delivery.slot, key, row, more);
                 continue;
             };
             if queue.rows.iter().any(|known| known.number == row.number) {
@@ -149,7 +208,7 @@ impl Lanes {
     }
 
     fn row(&self, delivery: &Delivery, now: Duration, head: bool) -> Row {
-        let careful = head && delivery.number <= self.careful_up_to;
+        let careful = head && self.owned.is_careful(delivery.slot, delivery.number);
         Row { careful, ..Row::of(delivery, now) }
     }
 
@@ -166,7 +225,7 @@ impl Lanes {
             }
             if !full && !forgetful {
                 self.seen = delivery.number;
-                self.insert(key, row, None);
+                self.insert(delivery.slot, key, row, None);
             }
             return;
         };
@@ -188,6 +247,9 @@ impl Lanes {
     /// Takes in the first delivery of a key that is not known here; the rest of the key is read
     /// when its turn comes.
     fn admit(&mut self, delivery: &Delivery, now: Duration) {
+        if !self.owned.holds(delivery.slot) {
+            return;
+        }
         let key = self.key_of(delivery);
         if let Some(queue) = self.queues.get_mut(&key) {
             if queue.rows.back().is_none_or(|last| delivery.number > last.number) {
@@ -196,15 +258,15 @@ impl Lanes {
         } else if self.rows < self.rows_max {
             let row = self.row(delivery, now, true);
             let more = (!matches!(key, KeyId::Single(_))).then_some(delivery.number);
-            self.insert(key, row, more);
+            self.insert(delivery.slot, key, row, more);
         }
     }
 
     /// Puts a key in. Due times are looked at when it is taken.
-    fn insert(&mut self, key: KeyId, row: Row, more: Option<Number>) {
+    fn insert(&mut self, slot: u8, key: KeyId, row: Row, more: Option<Number>) {
         self.rows += 1;
         self.ready.push_back(key.clone());
-        self.queues.insert(key, Queue::new(State::Ready, Some(row), more));
+        self.queues.insert(key, Queue::new(slot, State::Ready, Some(row), more));
     }
 
     /// The next delivery that may go, round-robin over the keys.
@@ -287,6 +349,15 @@ impl Lanes {
         let Some(place) = queue.rows.iter().position(|row| row.number == number) else {
             return;
         };
+        if !self.owned.holds(queue.slot) {
+            // Whoever holds the lane now goes on with it.
+            self.rows -= queue.rows.len();
+            if let Some(left) = self.leaving.get_mut(&self.owned.lane_of(queue.slot)) {
+                *left -= 1;
+            }
+            self.queues.remove(key);
+            return;
+        }
         match outcome {
             Outcome::Gone => {
                 queue.rows.remove(place);
@@ -356,111 +427,6 @@ impl Lanes {
         } else {
             self.queues.remove(key);
         }
-    }
-
-    /// What is to be read from the table now; answered by [`Lanes::fetched`].
-    pub(crate) fn wants(&mut self, key: &KeyId) -> Option<Fetch> {
-        let queue = self.queues.get_mut(key)?;
-        let (State::Fetching, Some(after)) = (queue.state, queue.more) else { return None };
-        self.tickets += 1;
-        (queue.ticket, queue.left) = (self.tickets, 0);
-        Some(Fetch::Key { key: key.clone(), after, ticket: queue.ticket })
-    }
-
-    /// Has the whole table read again, as the net below everything else: what is known already is
-    /// left as it is. Not while memory is short.
-    pub(crate) fn sweep(&mut self) {
-        if self.forgotten.is_none() && self.rows * 2 < self.rows_max {
-            self.forgotten = Some(0);
-        }
-    }
-
-    /// Whether what did not fit into memory is to be read now.
-    pub(crate) fn wants_refill(&mut self) -> Option<Fetch> {
-        let room = self.rows * 4 < self.rows_max * 3;
-        let after = self.forgotten.filter(|_| self.refilling.is_none() && room)?;
-        self.refilling = Some(self.offered);
-        Some(Fetch::Forgotten { after })
-    }
-
-    /// The answer to a fetch; `complete`: the table had no further ones when it was read.
-    pub(crate) fn fetched(
-        &mut self,
-        fetch: &Fetch,
-        deliveries: &[Delivery],
-        complete: bool,
-        now: Duration,
-    ) {
-        match fetch {
-            Fetch::Key { key, after, ticket } => {
-                let rows: Vec<Row> =
-                    deliveries.iter().map(|delivery| self.row(delivery, now, false)).collect();
-                let Some(queue) = self.queues.get_mut(key) else { return };
-                // Something was put back in between: it is asked again behind that.
-                if queue.state != State::Fetching || queue.ticket != *ticket {
-                    return;
-                }
-                let read = rows.last().map_or(*after, |last| last.number);
-                // What was offered while the table was read may be missing in the answer.
-                queue.more = (!complete || queue.left > read).then_some(read);
-                self.rows += rows.len();
-                queue.rows.extend(rows);
-                self.go_on(key);
-            }
-            Fetch::Forgotten { after } => {
-                let offered = self.refilling.take().unwrap_or(self.offered);
-                for delivery in deliveries {
-                    if self.rows >= self.rows_max {
-                        self.forgotten = Some(delivery.number - 1);
-                        return;
-                    }
-                    self.admit(delivery, now);
-                }
-                let read = deliveries.last().map_or(*after, |last| last.number);
-                if complete && self.offered == offered {
-                    self.forgotten = None;
-                    self.seen = self.seen.max(self.offered).max(read);
-                } else {
-                    self.forgotten = Some(read);
-                }
-            }
-        }
-    }
-
-    /// The keys that dead letters hold now, each with the ticket of this hold: a key may be freed
-    /// and held again by the same dead letter before an answer comes.
-    pub(crate) fn held(&self) -> HashMap<KeyId, u64> {
-        let held = self.queues.iter().filter(|(_, queue)| queue.state == State::Held);
-        held.map(|(key, queue)| (key.clone(), queue.ticket)).collect()
-    }
-
-    /// Of the keys that were held when it was asked, `still` are: the others are free and returned,
-    /// to be fetched.
-    pub(crate) fn still_held(
-        &mut self,
-        asked: &HashMap<KeyId, u64>,
-        still: &[(Option<String>, Number)],
-    ) -> Vec<KeyId> {
-        let still: HashSet<KeyId> = still
-            .iter()
-            .filter_map(|(key, _)| match (self.order, key) {
-                (Order::All, _) => Some(KeyId::All),
-                (_, Some(key)) => Some(KeyId::Key(key.as_str().into())),
-                (_, None) => None,
-            })
-            .collect();
-        let mut freed = Vec::new();
-        for (key, ticket) in asked {
-            if let Some(queue) = self.queues.get_mut(key)
-                && (queue.state, queue.ticket) == (State::Held, *ticket)
-                && !still.contains(key)
-            {
-                queue.state = State::Fetching;
-                queue.more = Some(0);
-                freed.push(key.clone());
-            }
-        }
-        freed
     }
 }
 

@@ -23,8 +23,15 @@ fn delivery(number: Number, key: Option<&str>) -> Delivery {
 const NOW: Duration = Duration::from_secs(100);
 const GONE: Outcome = Outcome::Gone;
 
+/// The only lane of a destination.
+fn whole(order: Order, rows_max: usize, careful: bool) -> Lanes {
+    let mut lanes = Lanes::new(order, 1, rows_max);
+    lanes.gain(0, careful, true);
+    lanes
+}
+
 fn lanes(order: Order) -> Lanes {
-    Lanes::new(order, 1_000, false)
+    whole(order, 1_000, false)
 }
 
 fn take(lanes: &mut Lanes) -> Vec<(KeyId, Number)> {
@@ -117,7 +124,7 @@ impl Table {
 
     fn read(&mut self, fetch: Fetch) {
         let after = match &fetch {
-            Fetch::Key { after, .. } | Fetch::Forgotten { after } => *after,
+            Fetch::Key { after, .. } | Fetch::Forgotten { after, .. } => *after,
         };
         let of_key = |row: &Delivery| match &fetch {
             Fetch::Key { key: KeyId::Key(key), .. } => row.key.as_ref() == Some(key),
@@ -145,7 +152,7 @@ impl Table {
 /// comes late. In the end each went exactly once in every round, and each key in order.
 fn a_day(seed: u64, rows_max: usize, deep: bool) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut lanes = Lanes::new(Order::Key, rows_max, false);
+    let mut lanes = whole(Order::Key, rows_max, false);
     let mut table = Table {
         rows: Vec::new(),
         dead: Vec::new(),
@@ -335,7 +342,7 @@ fn probes_take_turns_over_keys_and_prefer_what_never_failed() {
 
 #[test]
 fn only_the_first_of_each_key_could_have_been_in_flight() {
-    let mut lanes = Lanes::new(Order::Key, 1_000, true);
+    let mut lanes = whole(Order::Key, 1_000, true);
     lanes.offer(&[delivery(1, Some("a")), delivery(2, Some("a")), delivery(3, Some("b"))], NOW);
     lanes.caught_up(3);
     lanes.offer(&[delivery(4, Some("c"))], NOW);

@@ -14,8 +14,13 @@ use crate::Observer;
 pub struct Setup {
     /// The hub's name, a part of every message id.
     pub hub: String,
-    /// This node's name.
+    /// This node's name, for people.
     pub node: String,
+    /// The hash of the whole configuration: nodes that run the same have the same.
+    pub plan: String,
+    /// How long a lease is, where many nodes share the store: a node that was not heard of for so
+    /// long loses what it holds.
+    pub lease: Duration,
     /// What remembers.
     pub store: Arc<dyn Store>,
     /// Where time comes from.
@@ -107,7 +112,9 @@ pub struct Destination {
     pub retry: RetryPolicy,
     /// When it stops spending attempts.
     pub breaker: BreakerPolicy,
-    /// Sends in flight at a time, with disjoint keys.
+    /// Over how many lanes it is spread, each held by one node.
+    pub lanes: u16,
+    /// Sends in flight at a time, with disjoint keys, over all nodes.
     pub concurrency: usize,
     /// At most so many messages a second.
     pub rate: Option<f64>,
@@ -130,6 +137,7 @@ impl Destination {
             on_dead: OnDead::Hold,
             retry: RetryPolicy::default(),
             breaker: BreakerPolicy::default(),
+            lanes: 1,
             concurrency: 16,
             rate: None,
             sender,

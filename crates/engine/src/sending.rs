@@ -7,8 +7,7 @@ use std::{
 };
 
 use pabal_core::{
-    Answer, Attempt, Body, Cause, Epoch, Loaded, Message, Reason, SendError, Store, Verdict,
-    Written,
+    Answer, Attempt, Body, Cause, Loaded, Message, Reason, SendError, Store, Verdict, Written,
 };
 use sha2::{Digest, Sha256};
 
@@ -16,6 +15,7 @@ use crate::{
     Destination,
     careful::{Gate, Pass},
     lanes::{KeyId, Row},
+    lease::{Lease, Term},
     memory::{Memory, Room},
 };
 
@@ -49,9 +49,17 @@ pub(crate) struct Tried {
     pub(crate) size: u64,
     /// Kept until the verdict is written: else the next suspect could take this one with it.
     pub(crate) alone: Option<Pass>,
+    /// It was cut off with the lease: the verdict says nothing of the destination.
+    pub(crate) cut: bool,
 }
 
 impl Tried {
+    /// Judged without having been tried this time.
+    pub(crate) fn untried(key: KeyId, row: Row, verdict: Verdict) -> Self {
+        let (duration, pin, sha256, size) = (Duration::ZERO, None, None, 0);
+        Self { key, row, verdict, duration, pin, sha256, size, alone: None, cut: false }
+    }
+
     /// What goes into the delivery log.
     pub(crate) fn attempt(&self) -> Attempt {
         let (outcome, cause, answer) = match &self.verdict {
@@ -138,19 +146,20 @@ pub(crate) struct Caller {
     pub(crate) destination: Arc<Destination>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn pabal_core::Clock>,
-    pub(crate) epoch: Epoch,
+    pub(crate) lease: Lease,
     pub(crate) gate: Gate,
     pub(crate) memory: Memory,
 }
 
 impl Caller {
-    /// Sends one batch. `alone`: with nothing else on this node, and noted before.
-    pub(crate) async fn call(self, batch: Vec<Outgoing>, alone: bool) -> Vec<Tried> {
+    /// Sends one batch, unless the term it was taken in is over. `alone`: with nothing else on this
+    /// node, and noted before.
+    pub(crate) async fn call(self, batch: Vec<Outgoing>, alone: bool, term: Term) -> Vec<Tried> {
         let pass = self.gate.pass(alone).await;
         if alone {
             let starts: Vec<_> =
                 batch.iter().map(|out| (out.row.number, out.row.started + 1)).collect();
-            if let Err(error) = self.store.mark_started(self.epoch, &starts).await {
+            if let Err(error) = self.store.mark_started(term.epoch, &starts).await {
                 tracing::warn!(%error, "a careful send waits for the store");
                 return batch
                     .into_iter()
@@ -166,10 +175,22 @@ impl Caller {
             })
             .unzip();
         let start = self.clock.elapsed();
-        let sent = self.clock.timeout(SEND_LIMIT, self.destination.sender.send(&messages)).await;
+        let mut cut = false;
+        let sent = tokio::select! {
+            biased;
+            // First, so that nothing more is written once another node may hold the lane.
+            () = self.lease.lapsed(term.tenure) => {
+                cut = true;
+                None
+            }
+            sent = self.clock.timeout(SEND_LIMIT, self.destination.sender.send(&messages)) => sent,
+        };
         let duration = self.clock.elapsed().saturating_sub(start);
         let mut alone = alone.then_some(pass);
-        let verdicts = explained(sent, messages.len());
+        let verdicts = match cut {
+            true => vec![Err(SendError::transient("cut off when the lease ended")); messages.len()],
+            false => explained(sent, messages.len()),
+        };
         rest.into_iter()
             .zip(verdicts)
             .map(|((key, row, pin, sha256, size, _room), verdict)| Tried {
@@ -181,6 +202,7 @@ impl Caller {
                 sha256: Some(sha256),
                 size,
                 alone: alone.take(),
+                cut,
             })
             .collect()
     }
@@ -197,6 +219,7 @@ pub(crate) fn tried(outgoing: Outgoing, verdict: Verdict, duration: Duration) ->
         sha256: Some(sha256),
         size: message.body.size(),
         alone: None,
+        cut: false,
     }
 }
 
@@ -282,6 +305,7 @@ mod tests {
             sha256: None,
             size: 0,
             alone: None,
+            cut: false,
         };
         let answer = tried.attempt().answer.unwrap();
         assert_eq!((answer.status, &answer.body[..]), (Some(422), &b"no such applicant"[..]));

@@ -16,6 +16,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) settlement: Settlement,
+    /// In whose name.
+    pub(crate) epoch: Epoch,
     pub(crate) follow: Follow,
     pub(crate) dispatcher: mpsc::UnboundedSender<Signal>,
 }
@@ -24,16 +26,16 @@ pub(crate) struct Job {
 pub(crate) async fn run(
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    epoch: Epoch,
     mut jobs: mpsc::UnboundedReceiver<Job>,
 ) {
     let mut group = Vec::with_capacity(GROUP_MAX);
     // What gathered while the last group was written is the next group.
     while jobs.recv_many(&mut group, GROUP_MAX).await > 0 {
-        let mut pieces = vec![std::mem::take(&mut group)];
+        let mut pieces = by_epoch(std::mem::take(&mut group));
         while let Some(piece) = pieces.pop() {
             let settlements: Vec<Settlement> =
                 piece.iter().map(|job| job.settlement.clone()).collect();
+            let Some(epoch) = piece.first().map(|job| job.epoch) else { continue };
             match write(&*store, &*clock, epoch, &settlements).await {
                 Ok(answers) => {
                     let missing = std::iter::repeat(Settled::NotThere);
@@ -64,6 +66,22 @@ pub(crate) async fn run(
             }
         }
     }
+}
+
+/// Groups of one life each, to be taken from the end. A node has another one only after it was taken
+/// for dead.
+fn by_epoch(jobs: Vec<Job>) -> Vec<Vec<Job>> {
+    let mut groups: Vec<Vec<Job>> = Vec::with_capacity(1);
+    for job in jobs {
+        match groups.last_mut() {
+            Some(group) if group.first().is_some_and(|first| first.epoch == job.epoch) => {
+                group.push(job);
+            }
+            _ => groups.push(vec![job]),
+        }
+    }
+    groups.reverse();
+    groups
 }
 
 /// Writes a group, and goes on trying while the store cannot.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use pabal_core::{Clock, Delivery, EndpointName, Number, Request, Stop, Store, StoreError, Which};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use crate::{dispatcher::Signal, inbox::Inbox};
 
@@ -47,6 +47,8 @@ pub(crate) struct Tail {
     /// Requests up to this one were known at the start.
     pub(crate) request: i64,
     pub(crate) pages: Arc<Semaphore>,
+    /// All endpoints that any live node knows.
+    pub(crate) known: watch::Receiver<HashSet<EndpointName>>,
 }
 
 impl Tail {
@@ -63,12 +65,13 @@ impl Tail {
                     let _ = dispatcher.send(Signal::CaughtUp(position.tail));
                 }
             }
-            let clock = Arc::clone(&self.clock);
+            let (clock, store) = (Arc::clone(&self.clock), Arc::clone(&self.store));
             tokio::select! {
                 () = self.stop.wait() => return,
                 () = self.wake.committed.notified() => {
                     ask = self.wake.asked.swap(false, Ordering::AcqRel);
                 }
+                () = store.changed() => ask = true,
                 () = clock.sleep(POLL) => ask = true,
             }
         }
@@ -114,6 +117,8 @@ impl Tail {
                     // A dispatcher that has ended leaves its rows in the table.
                     let _ = dispatcher.send(Signal::Rows(rows, permit));
                 }
+                // Another node's business, whose configuration is another one.
+                None if self.known.borrow().contains(&destination) => {}
                 None if strangers.insert(destination.clone()) => tracing::error!(
                     alert = true, %destination,
                     "deliveries wait for a destination that is not configured"
@@ -140,6 +145,7 @@ impl Tail {
                     tell(&destination, Signal::Changed(Vec::new()));
                 }
             }
+            Request::Health(endpoint) => tell(&endpoint, Signal::Health),
             Request::Link(endpoint) => {
                 let states = self.store.link_states().await?;
                 let state = states.into_iter().find(|state| state.endpoint == endpoint);

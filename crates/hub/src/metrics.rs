@@ -265,6 +265,7 @@ impl Observer for Metrics {
                     .get_or_create(&of_destination(destination))
                     .set(i64::from(cause.is_some()));
             }
+            Event::PlansDiffer { .. } => {}
             Event::Lane { destination, held } => {
                 let gauge = self.lease.get_or_create(&of_destination(destination));
                 if held {

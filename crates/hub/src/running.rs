@@ -175,6 +175,8 @@ impl Stage {
         let setup = Setup {
             hub: plan.hub().to_owned(),
             node: plan.node(),
+            plan: String::new(),
+            lease: Duration::from_secs(15),
             store: self.store.clone(),
             clock: self.clock.clone(),
             observer: self.metrics.clone(),

@@ -183,7 +183,7 @@ impl Store for SqliteStore {
     async fn take_lane(
         &self,
         lane: &Lane,
-        from: Option<Epoch>,
+        from: Option<StandingStill>,
         to: Epoch,
     ) -> Result<bool, StoreError> {
         let mut transaction = self.begin().await?;
@@ -191,14 +191,15 @@ impl Store for SqliteStore {
         end(transaction, result).await
     }
 
-    async fn release_lane(
-        &self,
-        lane: &Lane,
-        holder: Epoch,
-        clean: bool,
-    ) -> Result<bool, StoreError> {
+    async fn release_lane(&self, lane: &Lane, holder: Epoch) -> Result<bool, StoreError> {
         let mut transaction = self.begin().await?;
-        let result = nodes::release_lane(&mut transaction, lane, holder, clean).await;
+        let result = nodes::release_lane(&mut transaction, lane, holder, true).await;
+        end(transaction, result).await
+    }
+
+    async fn give_up_lane(&self, lane: &Lane, holder: StandingStill) -> Result<bool, StoreError> {
+        let mut transaction = self.begin().await?;
+        let result = nodes::give_up_lane(&mut transaction, lane, holder).await;
         end(transaction, result).await
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use pabal_core::{
-    Beat, EndpointName, Epoch, Lane, LaneHolder, Layout, NodePlan, Order, StoreError,
+    Beat, EndpointName, Epoch, Lane, LaneHolder, Layout, NodePlan, Order, StandingStill, StoreError,
 };
 use sqlx::SqliteConnection;
 
@@ -157,9 +157,14 @@ pub(crate) async fn lanes(store: &SqliteStore) -> Result<Vec<LaneHolder>, StoreE
 pub(crate) async fn take_lane(
     connection: &mut SqliteConnection,
     lane: &Lane,
-    from: Option<Epoch>,
+    from: Option<StandingStill>,
     to: Epoch,
 ) -> Result<bool, StoreError> {
+    if let Some(from) = from
+        && !stands_still(connection, from).await?
+    {
+        return Ok(false);
+    }
     let mut lanes = 1;
     if lane.layout != Lane::RECEIVER {
         let query = sqlx::query(
@@ -183,7 +188,7 @@ pub(crate) async fn take_lane(
         "UPDATE lane SET holder = ?4 \
          WHERE endpoint = ?1 AND layout = ?2 AND lane = ?3 AND holder IS ?5",
     );
-    let query = bind(query, lane).bind(to.0).bind(from.map(|epoch| epoch.0));
+    let query = bind(query, lane).bind(to.0).bind(from.map(|from| from.epoch.0));
     let taken = execute(connection, query).await? == 1;
     if taken && lane.layout != Lane::RECEIVER {
         // Once every lane of the layout was taken, how the earlier one ended is known to all.
@@ -211,6 +216,25 @@ pub(crate) async fn release_lane(
     );
     let query = bind(query, lane).bind(holder.0).bind(clean);
     Ok(execute(connection, query).await? == 1)
+}
+
+pub(crate) async fn give_up_lane(
+    connection: &mut SqliteConnection,
+    lane: &Lane,
+    holder: StandingStill,
+) -> Result<bool, StoreError> {
+    Ok(stands_still(connection, holder).await?
+        && release_lane(connection, lane, holder.epoch, false).await?)
+}
+
+/// A life that is gone stands still for ever.
+async fn stands_still(
+    connection: &mut SqliteConnection,
+    StandingStill { epoch, beat }: StandingStill,
+) -> Result<bool, StoreError> {
+    let query =
+        sqlx::query("SELECT 1 FROM node WHERE epoch = ? AND beat <> ?").bind(epoch.0).bind(beat);
+    Ok(fetch(connection, query).await?.is_empty())
 }
 
 fn bind<'q>(query: crate::rows::Query<'q>, lane: &'q Lane) -> crate::rows::Query<'q> {

@@ -142,7 +142,7 @@ pub(super) async fn requests_are_read_after_a_number(bench: Bench) {
     // What the holder of a lane says itself is a request to other nodes, where there can be any.
     let own = LinkChange::Tripped(None);
     bench.store().set_link_state(&name("q/c"), own, None).await.unwrap();
-    let others = bench.store().shared().then(|| Request::Link(name("q/c")));
+    let others = bench.store().shared().then(|| Request::Health(name("q/c")));
     assert_eq!(bench.requests(*second).await, others.into_iter().collect::<Vec<_>>());
 }
 

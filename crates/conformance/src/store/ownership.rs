@@ -59,7 +59,7 @@ pub(super) async fn a_node_that_left_is_gone_and_one_that_holds_lanes_cannot_lea
     assert!(store.take_lane(&lane, None, a).await.unwrap());
     assert!(!store.leave(a).await.unwrap());
     assert!(store.beat(a).await.is_ok());
-    assert!(store.release_lane(&lane, a, true).await.unwrap());
+    assert!(store.release_lane(&lane, a).await.unwrap());
     assert!(store.leave(a).await.unwrap());
     assert!(!store.leave(a).await.unwrap(), "it left");
     assert_eq!(store.beat(a).await, Err(StoreError::Fenced), "a life that is over");
@@ -77,6 +77,13 @@ pub(super) async fn a_plan_is_known_while_a_node_runs_it(bench: Bench) {
     assert_eq!(store.plan("f00d").await.unwrap(), None);
 }
 
+/// What is seen of a life that does not beat.
+async fn standing_still(store: &dyn Store, epoch: Epoch) -> StandingStill {
+    let nodes = store.nodes().await.unwrap();
+    let beat = nodes.iter().find(|it| it.epoch == epoch).unwrap().beat;
+    StandingStill { epoch, beat }
+}
+
 /// Who holds each lane of a destination in its newest layout.
 async fn holders(bench: &Bench) -> Vec<(u16, Option<Epoch>)> {
     let lanes = bench.store().lanes().await.unwrap();
@@ -90,13 +97,19 @@ pub(super) async fn a_lane_is_taken_only_from_who_holds_it(bench: Bench) {
     let lanes = bench.lay_out("q/out", 2).await;
     let [lane, other] = &lanes[..] else { panic!("{lanes:?}") };
     let take = async |lane: &Lane, from, to| store.take_lane(lane, from, to).await.unwrap();
-    let release = async |lane: &Lane, from| store.release_lane(lane, from, true).await.unwrap();
-    assert!(!take(lane, Some(b), a).await, "nobody holds it");
+    let release = async |lane: &Lane, from| store.release_lane(lane, from).await.unwrap();
+    let still = async |epoch| standing_still(&*store, epoch).await;
+    assert!(!take(lane, Some(still(b).await), a).await, "nobody holds it");
     assert!(!release(lane, a).await, "nobody holds it");
     assert!(take(lane, None, a).await);
     assert!(!take(lane, None, b).await);
-    assert!(!take(lane, Some(b), b).await);
-    assert!(take(lane, Some(a), b).await);
+    assert!(!take(lane, Some(still(b).await), b).await, "a holds it");
+    let before = still(a).await;
+    store.beat(a).await.unwrap();
+    assert!(!take(lane, Some(before), b).await, "it beat again");
+    assert!(!store.give_up_lane(lane, before).await.unwrap(), "it beat again");
+    assert!(take(lane, Some(still(a).await), b).await);
+    assert!(!store.give_up_lane(lane, still(a).await).await.unwrap(), "b holds it");
     assert!(take(other, None, a).await);
     assert_eq!(holders(&bench).await, [(0, Some(b)), (1, Some(a))]);
     assert!(!release(lane, a).await, "b holds it");
@@ -136,7 +149,7 @@ pub(super) async fn eight_racing_nodes_never_hold_one_lane_twice(bench: Bench) {
         expected.sort_unstable();
         assert_eq!(holders(&bench).await, expected);
         for (lane, node) in &taken {
-            assert!(store.release_lane(lane, *node, true).await.unwrap());
+            assert!(store.release_lane(lane, *node).await.unwrap());
         }
     }
 }
@@ -157,7 +170,7 @@ pub(super) async fn nothing_of_a_new_layout_is_taken_while_an_old_lane_is_held(b
         bench.deliver_to_others(&arrival("p/in", "1").key(&key_of_lane(1, 2)).to(&["q/out"])).await;
     let group = [settlement(&delivery, retry(1, true))];
     assert_eq!(store.settle(a, &group).await.unwrap(), [Settled::Done]);
-    assert!(store.release_lane(&old[1], a, true).await.unwrap());
+    assert!(store.release_lane(&old[1], a).await.unwrap());
     assert!(store.take_lane(&new[0], None, a).await.unwrap());
     let other = store.lay_out(&name("q/out"), 3, Order::None).await.unwrap();
     assert!(other.number > new[0].layout, "another order is another layout");
@@ -174,13 +187,13 @@ pub(super) async fn how_a_lane_ended_is_known_until_the_next_layout_is_taken_who
         lanes.into_iter().map(|it| (it.lane.layout, it.holder, it.clean)).collect::<Vec<_>>()
     };
     assert!(store.take_lane(&old, None, a).await.unwrap());
-    assert!(store.release_lane(&old, a, true).await.unwrap());
+    assert!(store.release_lane(&old, a).await.unwrap());
     assert_eq!(ends().await, [(old.layout, None, true)]);
     assert!(store.take_lane(&old, None, a).await.unwrap());
     let new = bench.lay_out("q/out", 2).await;
     let next = new[0].layout;
     // Another node gives it up in the name of one that stood still.
-    assert!(store.release_lane(&old, a, false).await.unwrap());
+    assert!(store.give_up_lane(&old, standing_still(&*store, a).await).await.unwrap());
     assert!(store.take_lane(&new[0], None, b).await.unwrap());
     assert_eq!(ends().await, [(old.layout, None, false), (next, Some(b), true)]);
     assert!(store.take_lane(&new[1], None, b).await.unwrap());
@@ -221,12 +234,12 @@ pub(super) async fn a_lapsed_lane_is_taken_over_and_the_late_failure_is_fenced(b
     let failed = bench.deliver_to_others(&arrival("p/in", "1").to(&["q/out"])).await;
     let reached = bench.deliver_to_others(&arrival("p/in", "2").to(&["q/out"])).await;
     // Only the holder renews; whoever saw it stand still takes its lanes.
-    assert!(store.take_lane(&lane, Some(a), b).await.unwrap());
+    assert!(store.take_lane(&lane, Some(standing_still(&*store, a).await), b).await.unwrap());
     let late = [settlement(&failed, dead(Holds::Key)), settlement(&reached, Fate::Delivered)];
     let answers = store.settle(a, &late).await.unwrap();
     assert_eq!(answers, [Settled::NotThere, Settled::Done]);
     assert_eq!(bench.waiting().await, std::slice::from_ref(&failed));
-    assert!(!store.release_lane(&lane, a, true).await.unwrap());
+    assert!(!store.release_lane(&lane, a).await.unwrap());
     assert!(store.leave(a).await.unwrap());
     let group = [settlement(&failed, Fate::Delivered)];
     assert_eq!(store.settle(b, &group).await.unwrap(), [Settled::Done]);

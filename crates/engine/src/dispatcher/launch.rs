@@ -29,7 +29,7 @@ impl Dispatcher {
     pub(super) fn take(&mut self, now: Duration) -> Option<(Vec<Taken>, bool)> {
         let destination = &self.caller.destination;
         let batch_max = destination.sender.limits().batch_max.max(1);
-        let free = destination.concurrency.saturating_sub(self.calls.len()) * batch_max;
+        let free = self.concurrency().saturating_sub(self.calls.len()) * batch_max;
         let mut taken = Vec::new();
         let mut probe = false;
         if self.unsettled >= UNSETTLED_MAX {
@@ -151,7 +151,7 @@ impl Dispatcher {
         if careful.is_empty() {
             return Ok(outgoing);
         }
-        match self.caller.store.mark_started(self.caller.epoch, &careful).await {
+        match self.caller.store.mark_started(self.caller.lease.term().epoch, &careful).await {
             Ok(()) => Ok(outgoing),
             Err(error) => Err((outgoing, error)),
         }
@@ -182,7 +182,7 @@ impl Dispatcher {
             }
         }
         // More calls than are free, because some go alone or the batch is full by size.
-        let free = self.caller.destination.concurrency.saturating_sub(self.calls.len());
+        let free = self.concurrency().saturating_sub(self.calls.len());
         let late = batches.split_off(free.min(batches.len()));
         for out in late.into_iter().flatten().rev() {
             self.lanes.settled(&out.key, out.row.number, Outcome::Back);
@@ -202,7 +202,8 @@ impl Dispatcher {
                 size: out.message.body.size(),
             })
             .collect();
-        let task = self.calls.spawn(self.caller.clone().call(batch, alone));
-        self.in_hand.insert(task.id(), Call { rows, probe });
+        let term = self.caller.lease.term();
+        let task = self.calls.spawn(self.caller.clone().call(batch, alone, term));
+        self.in_hand.insert(task.id(), Call { rows, probe, epoch: term.epoch });
     }
 }

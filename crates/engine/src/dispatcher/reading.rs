@@ -29,7 +29,7 @@ impl Dispatcher {
                 Fetch::Key { key: KeyId::Key(key), after, .. } => {
                     Which::Key { destination: &destination, key, after: *after }
                 }
-                Fetch::Key { after, .. } | Fetch::Forgotten { after } => {
+                Fetch::Key { after, .. } | Fetch::Forgotten { after, .. } => {
                     Which::Destination { destination: &destination, after: *after }
                 }
             };
@@ -68,7 +68,11 @@ impl Dispatcher {
                 }
                 self.lanes.offer_back(&back, now);
             }
+            Ok(Chore::Gained { index, ticket, careful, held }) => {
+                self.gained(index, ticket, careful, &held);
+            }
             Ok(Chore::LinkWritten) => self.link_writing = false,
+            Ok(Chore::LinkRead(known, state)) => self.link_was_read(&known, state.as_ref()),
             Err(error) => tracing::error!(%error, "reading on the side failed"),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pabal_core::{
-    Cause, DeadReason, Fate, Holds, OnDead, Order, SendError, Settled, Settlement, Written,
+    Cause, DeadReason, Epoch, Fate, Holds, OnDead, Order, SendError, Settled, Settlement, Written,
 };
 use tokio::task::{Id, JoinError};
 
@@ -26,14 +26,18 @@ impl Dispatcher {
             return;
         };
         match ended {
-            Ok((_, tried)) => tried.into_iter().for_each(|tried| self.judge(tried, call.probe)),
+            Ok((_, tried)) => {
+                for tried in tried {
+                    self.judge(tried, call.probe, call.epoch);
+                }
+            }
             Err(lost) => self.lost(call, lost),
         }
     }
 
     /// The task of a call panicked or was cut off: nobody knows whether the partner has it.
     fn lost(&mut self, call: Call, lost: JoinError) {
-        let (cut, alone) = (lost.is_cancelled(), call.rows.len() == 1);
+        let (cut, alone, epoch) = (lost.is_cancelled(), call.rows.len() == 1, call.epoch);
         let cause = if cut {
             Cause::from("cut off when the hub stopped")
         } else {
@@ -49,18 +53,19 @@ impl Dispatcher {
                 sha256: Some(sha256),
                 size,
                 alone: None,
+                cut,
             };
             if cut {
-                self.settle_again(tried, true, None);
+                self.cut_off(tried, call.probe, epoch);
             } else {
-                self.panicked(tried, call.probe, alone);
+                self.panicked(tried, call.probe, alone, epoch);
             }
         }
     }
 
     /// A panic is a failure like another, so that one on every message opens the breaker; a message
     /// that panics alone while others get through is found out.
-    fn panicked(&mut self, mut tried: Tried, probe: bool, alone: bool) {
+    fn panicked(&mut self, mut tried: Tried, probe: bool, alone: bool, epoch: Epoch) {
         let ruling = self.rule(&tried, probe);
         let spent = matches!(ruling, Ruling::Again { spend: true, .. });
         tried.row.panics += u32::from(alone && spent);
@@ -73,9 +78,9 @@ impl Dispatcher {
             message_id = %tried.row.message, panics, "a send panicked"
         );
         if panics >= PANICS_MAX {
-            self.settle_dead(tried, DeadReason::Panic);
+            self.settle_dead(tried, DeadReason::Panic, epoch);
         } else {
-            self.follow(tried, ruling, probe);
+            self.follow(tried, ruling, probe, epoch);
         }
     }
 
@@ -88,72 +93,93 @@ impl Dispatcher {
         ruling
     }
 
-    fn judge(&mut self, tried: Tried, probe: bool) {
+    /// We cut it off: it may have reached the partner, whose fault it was not.
+    fn cut_off(&mut self, tried: Tried, probe: bool, epoch: Epoch) {
+        if probe {
+            self.health.not_sent();
+        }
+        self.settle_again(tried, true, None, epoch);
+    }
+
+    fn judge(&mut self, tried: Tried, probe: bool, epoch: Epoch) {
+        if tried.cut {
+            return self.cut_off(tried, probe, epoch);
+        }
         if let Err(SendError::Transient { cause, .. }) = &tried.verdict
             && cause.summary == sending::NO_VERDICT
         {
             self.lanes.mark(&tried.key, tried.row.number, |row| row.alone = true);
         }
         let ruling = self.rule(&tried, probe);
-        self.follow(tried, ruling, probe);
+        self.follow(tried, ruling, probe, epoch);
     }
 
-    fn follow(&mut self, tried: Tried, ruling: Ruling, probe: bool) {
+    fn follow(&mut self, tried: Tried, ruling: Ruling, probe: bool, epoch: Epoch) {
         match ruling {
-            Ruling::Delivered => self.settle(tried, Fate::Delivered, Next::Gone, None, false),
+            Ruling::Delivered => {
+                self.settle(tried, Fate::Delivered, Next::Gone, None, epoch);
+            }
             Ruling::Dead => {
                 let reason = match &tried.verdict {
                     Err(SendError::Permanent { reason, .. }) => (*reason).into(),
                     _ => DeadReason::Refused,
                 };
-                self.settle_dead(tried, reason);
+                self.settle_dead(tried, reason, epoch);
             }
-            Ruling::Again { spend: true, not_before } => self.settle_again(tried, true, not_before),
+            Ruling::Again { spend: true, not_before } => {
+                self.settle_again(tried, true, not_before, epoch);
+            }
             Ruling::Again { spend: false, .. } if tried.verdict == Err(SendError::NotSent) => {
-                self.go_back(tried);
+                self.go_back(tried, epoch);
             }
             Ruling::Again { spend: false, .. } if probe => {
                 let pin = pin_of(&tried);
                 let fate = Fate::Retry { after: Duration::ZERO, spend: false, pin };
-                self.settle(tried, fate, Next::Turn, None, false);
+                self.settle(tried, fate, Next::Turn, None, epoch);
             }
             Ruling::Again { spend: false, not_before } => {
                 self.lanes.mark(&tried.key, tried.row.number, |row| row.setbacks += 1);
-                self.settle_again(tried, false, not_before);
+                self.settle_again(tried, false, not_before, epoch);
             }
         }
     }
 
     /// It was not tried: nothing to write, unless a note has to be taken back.
-    fn go_back(&mut self, tried: Tried) {
+    fn go_back(&mut self, tried: Tried, epoch: Epoch) {
         // A suspect is noted only when its call begins, and a failed note is no send.
         if tried.row.careful && tried.row.started == 0 {
             let fate = Fate::Retry { after: Duration::ZERO, spend: false, pin: None };
-            self.settle(tried, fate, Next::Back, None, false);
+            self.settle(tried, fate, Next::Back, None, epoch);
         } else {
             self.lanes.settled(&tried.key, tried.row.number, Outcome::Back);
         }
     }
 
-    fn settle_again(&mut self, tried: Tried, spend: bool, not_before: Option<Duration>) {
+    fn settle_again(
+        &mut self,
+        tried: Tried,
+        spend: bool,
+        not_before: Option<Duration>,
+        epoch: Epoch,
+    ) {
         let retry = &self.caller.destination.retry;
         let attempts = tried.row.attempts + u32::from(spend);
         if spend && attempts >= retry.attempts {
-            return self.settle_dead(tried, DeadReason::Exhausted);
+            return self.settle_dead(tried, DeadReason::Exhausted, epoch);
         }
         let failures = if spend { attempts } else { tried.row.setbacks + 1 };
         let after = retry.wait(failures, fastrand::f64()).max(not_before.unwrap_or_default());
         let fate = Fate::Retry { after, spend, pin: pin_of(&tried) };
-        self.settle(tried, fate, Next::Retry { after, spent: spend }, None, spend);
+        self.settle(tried, fate, Next::Retry { after, spent: spend }, None, epoch);
     }
 
-    fn settle_dead(&mut self, tried: Tried, reason: DeadReason) {
+    fn settle_dead(&mut self, tried: Tried, reason: DeadReason, epoch: Epoch) {
         let cause = match &tried.verdict {
             Err(error) => error.cause().cloned().unwrap_or_else(|| "not sent".into()),
             Ok(_) => "taken".into(),
         };
         let destination = &self.caller.destination;
-        let holds = match (destination.on_dead, destination.order, &tried.row, &tried.key) {
+        let holds = match (destination.on_dead, self.order, &tried.row, &tried.key) {
             (OnDead::Pass, ..) | (_, Order::None, ..) | (_, _, _, KeyId::Single(_)) => {
                 Holds::Nothing
             }
@@ -167,7 +193,7 @@ impl Dispatcher {
         );
         let next = if holds == Holds::Nothing { Next::Gone } else { Next::Holds };
         let fate = Fate::Dead { reason, cause, holds, pin: tried.pin.clone() };
-        self.settle(tried, fate, next, Some(reason), true);
+        self.settle(tried, fate, next, Some(reason), epoch);
     }
 
     /// Set aside without having been tried this time.
@@ -179,8 +205,7 @@ impl Dispatcher {
         cause: &'static str,
     ) {
         let verdict = Err(SendError::transient(cause));
-        let (duration, pin, sha256, size, alone) = (Duration::ZERO, None, None, 0, None);
-        self.settle_dead(Tried { key, row, verdict, duration, pin, sha256, size, alone }, reason);
+        self.settle_dead(Tried::untried(key, row, verdict), reason, self.caller.lease.term().epoch);
     }
 
     pub(super) fn cannot_be_sent(&mut self, key: KeyId, row: Row, error: SendError) {
@@ -188,9 +213,8 @@ impl Dispatcher {
             SendError::Permanent { reason, .. } => (*reason).into(),
             _ => DeadReason::Invalid,
         };
-        let (duration, pin, sha256, size, alone) = (Duration::ZERO, None, None, 0, None);
-        let verdict = Err(error);
-        self.settle_dead(Tried { key, row, verdict, duration, pin, sha256, size, alone }, reason);
+        let tried = Tried::untried(key, row, Err(error));
+        self.settle_dead(tried, reason, self.caller.lease.term().epoch);
     }
 
     fn settle(
@@ -199,8 +223,9 @@ impl Dispatcher {
         fate: Fate,
         next: Next,
         dead: Option<DeadReason>,
-        spent: bool,
+        epoch: Epoch,
     ) {
+        let spent = dead.is_some() || matches!(next, Next::Retry { spent: true, .. });
         let attempt = tried.attempt();
         let told = (attempt.outcome != "not-sent").then_some(Told {
             outcome: attempt.outcome,
@@ -219,7 +244,7 @@ impl Dispatcher {
         let Tried { key, row, alone, .. } = tried;
         let follow = Follow { key, row, next, told, _alone: alone };
         self.unsettled += 1;
-        let job = settler::Job { settlement, follow, dispatcher: self.own.clone() };
+        let job = settler::Job { settlement, epoch, follow, dispatcher: self.own.clone() };
         if self.settler.send(job).is_err() {
             tracing::error!("the settler has ended before its dispatchers");
         }

@@ -17,6 +17,7 @@ pub(super) enum State {
 
 #[derive(Debug)]
 pub(super) struct Queue {
+    pub(super) slot: u8,
     pub(super) state: State,
     pub(super) rows: VecDeque<Row>,
     /// The table may have further deliveries of this key above this number.
@@ -28,8 +29,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(state: State, row: Option<Row>, more: Option<Number>) -> Self {
-        Self { state, rows: row.into_iter().collect(), more, left: 0, ticket: 0 }
+    pub(super) fn new(slot: u8, state: State, row: Option<Row>, more: Option<Number>) -> Self {
+        Self { slot, state, rows: row.into_iter().collect(), more, left: 0, ticket: 0 }
     }
 
     /// Leaves a delivery to be read from the table, behind what stands in memory.

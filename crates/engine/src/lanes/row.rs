@@ -68,7 +68,7 @@ pub(crate) enum Fetch {
     /// The next deliveries of a key.
     Key { key: KeyId, after: Number, ticket: u64 },
     /// Deliveries that did not fit into memory.
-    Forgotten { after: Number },
+    Forgotten { after: Number, ticket: u64 },
 }
 
 /// What becomes of the delivery in flight.

@@ -61,6 +61,8 @@ impl Kit {
         let setup = Setup {
             hub: "hub".into(),
             node: "one".into(),
+            plan: "plan".into(),
+            lease: Duration::from_secs(15),
             store: Arc::clone(&store),
             clock: Arc::new(clock.clone()),
             observer: Arc::clone(&seen) as Arc<dyn Observer>,
@@ -89,6 +91,8 @@ impl Kit {
         let setup = Setup {
             hub: "hub".into(),
             node: "one".into(),
+            plan: "plan".into(),
+            lease: Duration::from_secs(15),
             store: Arc::clone(&self.store),
             clock: Arc::clone(&self.setup.clock),
             observer: Arc::clone(&self.setup.observer),
@@ -154,6 +158,7 @@ impl Observer for Seen {
                 format!("breaker {destination} {}", cause.unwrap_or("-"))
             }
             Event::Lane { destination, held } => format!("lane {destination} {held}"),
+            Event::PlansDiffer { nodes } => format!("plans differ {nodes}"),
         };
         self.told.lock().unwrap().push(line);
         self.count.send_modify(|count| *count += 1);

@@ -123,8 +123,9 @@ wrapped! {
     layouts() -> Vec<Layout>;
     lay_out(destination: &EndpointName, lanes: u16, order: Order) -> Layout;
     lanes() -> Vec<LaneHolder>;
-    take_lane(lane: &Lane, from: Option<Epoch>, to: Epoch) -> bool;
-    release_lane(lane: &Lane, holder: Epoch, clean: bool) -> bool;
+    take_lane(lane: &Lane, from: Option<StandingStill>, to: Epoch) -> bool;
+    release_lane(lane: &Lane, holder: Epoch) -> bool;
+    give_up_lane(lane: &Lane, holder: StandingStill) -> bool;
     deliveries(which: Which<'_>, limit: usize) -> Vec<Delivery>;
     load(which: &[(Number, MessageId)]) -> Vec<Option<Loaded>>;
     mark_started(epoch: Epoch, starts: &[(Number, u32)]) -> ();
