@@ -25,7 +25,7 @@ use crate::{
 
 /// The longest header value, in bytes; common servers take no more.
 const HEADER_VALUE_BYTES_MAX: usize = 8 * 1024;
-/// What a request has besides body and envelope: request line, host, credentials, signatures.
+/// What a request has besides all that is counted: host, content type, trace, signatures.
 const OVERHEAD_BYTES: usize = 1024;
 
 /// Headers that belong to the connection, to this hub or to whoever holds the other end: none of
@@ -171,7 +171,21 @@ impl Builder {
             Mode::Raw => 0,
             Mode::Binary | Mode::Structured => envelope.saturating_add(headers),
         };
-        body.saturating_add(around).saturating_add(OVERHEAD_BYTES)
+        body.saturating_add(around)
+            .saturating_add(self.own_size(message))
+            .saturating_add(OVERHEAD_BYTES)
+    }
+
+    /// What the settings add: a key in the URL is as long there as in the envelope.
+    fn own_size(&self, message: &Message) -> usize {
+        let url = self.address(message).map_or(0, |url| url.as_str().len());
+        let headers = self.headers.iter().filter_map(|(name, template)| {
+            let value = template.plain(message).ok()?;
+            Some(name.as_str().len() + 4 + safe(&value).len())
+        });
+        let credential = self.credential.as_ref();
+        let credential = credential.map_or(0, |own| own.name.as_str().len() + 4 + own.value.len());
+        url + headers.sum::<usize>() + credential
     }
 
     /// The request for `message`, signed at `now`.
