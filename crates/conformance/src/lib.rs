@@ -1,6 +1,9 @@
-//! What every store must do, as runnable cases. A new store adds one test that calls
-//! [`store::check`] with a way to make one; what it cannot do it declares, and the report says so.
+//! What every store and every adapter must do, as runnable cases. A new store adds one test that
+//! calls [`store::check`] with a way to make one, a new adapter one that calls [`adapter::check`]
+//! with its other sides; what they cannot do they declare, and the report says so.
 
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed, and says where")]
 
+pub mod adapter;
+mod report;
 pub mod store;

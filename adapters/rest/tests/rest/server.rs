@@ -13,6 +13,7 @@ use pabal_core::{Clock, SystemClock};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpListener,
+    sync::watch,
     task::JoinHandle,
 };
 use tokio_rustls::TlsAcceptor;
@@ -34,6 +35,8 @@ pub(crate) enum Step {
     Endless,
     /// Never answers.
     Silent,
+    /// Answers 200 once this is true.
+    Wait(watch::Receiver<bool>),
 }
 
 /// A plain answer.
@@ -56,6 +59,13 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// What it was on the wire, in bytes.
+    pub(crate) fn wire_bytes(&self) -> usize {
+        let headers: usize =
+            self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.line.len() + headers + 4 * (self.headers.len() + 1) + self.body.len()
+    }
+
     /// The value of a header that must be there once at most.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(key, _)| key == name);
@@ -92,7 +102,15 @@ impl Server {
     pub(crate) async fn start(
         script: impl Fn(usize, &Seen) -> Step + Send + Sync + 'static,
     ) -> Self {
-        Self::start_on(None, script).await
+        Self::start_at(bound().await, None, script)
+    }
+
+    /// The same on a listener that is there.
+    pub(crate) fn start_on(
+        listener: TcpListener,
+        script: impl Fn(usize, &Seen) -> Step + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_at(listener, None, script)
     }
 
     /// The same, behind TLS.
@@ -100,14 +118,14 @@ impl Server {
         acceptor: TlsAcceptor,
         script: impl Fn(usize, &Seen) -> Step + Send + Sync + 'static,
     ) -> Self {
-        Self::start_on(Some(acceptor), script).await
+        Self::start_at(bound().await, Some(acceptor), script)
     }
 
-    async fn start_on(
+    fn start_at(
+        listener: TcpListener,
         acceptor: Option<TlsAcceptor>,
         script: impl Fn(usize, &Seen) -> Step + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             script: Arc::new(script),
@@ -138,6 +156,12 @@ impl Server {
         Self { address, shared, task }
     }
 
+    /// Closes the listener and all connections; returns once nobody can connect any more.
+    pub(crate) async fn end(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+
     /// Its URL with this path.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
@@ -152,6 +176,10 @@ impl Server {
     pub(crate) fn written(&self) -> usize {
         self.shared.written.load(Ordering::SeqCst)
     }
+}
+
+async fn bound() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
 
 impl Shared {
@@ -216,6 +244,10 @@ impl Shared {
                     }
                 }
                 Step::Silent => std::future::pending().await,
+                Step::Wait(mut over) => {
+                    over.wait_for(|over| *over).await.ok()?;
+                    socket.write_all(b"HTTP/1.1 200 X\r\ncontent-length: 0\r\n\r\n").await.ok()?;
+                }
             }
         }
     }
