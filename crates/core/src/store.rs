@@ -124,7 +124,7 @@ pub trait Store: Debug + Send + Sync {
     /// Of every endpoint that has one.
     async fn link_states(&self) -> Result<Vec<LinkState>, StoreError>;
     /// Changes one part; with the operator's act, if one did it, which is noted. Posts
-    /// [`Request::Link`] if an operator did it, and else [`Request::Health`] if the store is shared.
+    /// [`Request::Link`] if an operator did it, and else [`Request::Health`].
     async fn set_link_state(
         &self,
         endpoint: &EndpointName,

@@ -206,6 +206,7 @@ impl Dispatcher {
             health.resume_held(cause.clone(), *probes, Duration::ZERO);
         }
         let now = start.caller.clock.elapsed();
+        health.resume_pace(link_known.pace, now);
         let dispatcher = Self {
             caller: start.caller,
             observer: start.observer,

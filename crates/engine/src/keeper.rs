@@ -67,6 +67,8 @@ pub(crate) struct Keeper {
     receivers: Receivers,
     members: Members,
     held: BTreeMap<Lane, Hold>,
+    /// Something this node should hold is still another's.
+    awaited: bool,
     signals: mpsc::UnboundedReceiver<KeeperSignal>,
     own: mpsc::UnboundedSender<KeeperSignal>,
     closed: bool,
@@ -115,6 +117,7 @@ impl Keeper {
             desks: HashMap::new(),
             members,
             held: BTreeMap::new(),
+            awaited: false,
             signals,
             own: own.clone(),
             closed: false,

@@ -86,13 +86,13 @@ pub(crate) async fn set_link_state(
     )
     .bind(endpoint.as_str());
     execute(connection, query).await?;
+    let endpoint = endpoint.clone();
     match act {
         Some(act) => {
             note(connection, act, now).await?;
-            post(connection, &Request::Link(endpoint.clone()), now).await
+            post(connection, &Request::Link(endpoint), now).await
         }
-        // The holder of the lane says it, and knows it.
-        None => Ok(()),
+        None => post(connection, &Request::Health(endpoint), now).await,
     }
 }
 

@@ -71,9 +71,9 @@ impl Keeper {
         Ok(!self.unsettled())
     }
 
-    /// Whether lanes are under way from here.
+    /// Whether lanes are under way, from here or to here.
     pub(super) fn unsettled(&self) -> bool {
-        self.held.values().any(|hold| *hold != Hold::Held)
+        self.awaited || self.held.values().any(|hold| *hold != Hold::Held)
     }
 
     pub(super) async fn look_what_was_lost(&mut self) -> Result<(), StoreError> {
@@ -105,8 +105,9 @@ impl Keeper {
         self.members.owner(&lane.endpoint, index) == Some(self.epoch())
     }
 
+    /// Lanes this node ranks first for and does not hold, as far as they can be had.
     fn wanted(
-        &self,
+        &mut self,
         layouts: &HashMap<EndpointName, Layout>,
         lanes: &[LaneHolder],
         unclean: &[EndpointName],
@@ -121,6 +122,7 @@ impl Keeper {
         });
         let receivers = self.receivers.names().cloned().map(|name| (Lane::receiver(name), None));
         let mut wanted = Vec::new();
+        let mut awaited = false;
         for (lane, layout) in of_destinations.chain(receivers) {
             if self.held.contains_key(&lane) || !self.is_ours(&lane) {
                 continue;
@@ -130,19 +132,24 @@ impl Keeper {
                 None => None,
                 Some(holder) => match self.members.standing_still(holder) {
                     Some(over) => Some(over),
-                    None => continue,
+                    None => {
+                        awaited = true;
+                        continue;
+                    }
                 },
             };
             let careful = from.is_some()
                 || holder.map_or_else(|| unclean.contains(&lane.endpoint), |it| !it.clean);
             wanted.push(Wanted { lane, layout: layout.cloned(), from, careful });
         }
+        self.awaited = awaited;
         wanted
     }
 
     async fn take(&mut self, wanted: Wanted, first: bool) -> Result<(), StoreError> {
         let Wanted { lane, layout, from, careful } = wanted;
         if !self.store.take_lane(&lane, from, self.epoch()).await? {
+            self.awaited = true;
             return Ok(());
         }
         if careful {

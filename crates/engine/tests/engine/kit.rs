@@ -17,6 +17,8 @@ use pabal_engine::{Destination, Engine, Event, Observer, Setup, Source};
 use pabal_store_sqlite::{Options, SqliteStore};
 use tokio::sync::{Semaphore, watch};
 
+use crate::wrapped::Wrapped;
+
 /// Nothing in these tests takes this long; it bounds a test that would hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -108,6 +110,32 @@ impl Kit {
         self.store.dead_letters(&DeadLetterQuery::default()).await.unwrap()
     }
 
+    /// One of many nodes on this store; what it tells starts with its name.
+    pub(crate) async fn node(
+        &self,
+        node: &'static str,
+        change: impl FnOnce(&mut Setup),
+    ) -> (Engine, Arc<Wrapped>) {
+        let mut wrapped = Wrapped::of(Arc::clone(&self.store));
+        wrapped.shared = true;
+        let store = Arc::new(wrapped);
+        let mut setup = Setup {
+            hub: "hub".into(),
+            node: node.into(),
+            plan: "plan".into(),
+            lease: Duration::from_secs(15),
+            store: Arc::clone(&store) as Arc<dyn Store>,
+            clock: Arc::new(self.clock.clone()),
+            observer: Arc::new(SeenBy(node, Arc::clone(&self.seen))),
+            sources: self.setup.sources.clone(),
+            destinations: Vec::new(),
+            grace: self.setup.grace,
+            idle: false,
+        };
+        change(&mut setup);
+        (Engine::start(setup).await.unwrap(), store)
+    }
+
     /// Lets time pass, in steps small enough for one thing to follow from another, until `done`.
     pub(crate) async fn pass_until(&self, step: Duration, mut done: impl FnMut() -> bool) {
         let start = self.clock.elapsed();
@@ -140,32 +168,49 @@ pub(crate) struct Seen {
 
 impl Observer for Seen {
     fn observe(&self, event: Event<'_>) {
-        let line = match event {
-            Event::Accepted { source, .. } => format!("accepted {source}"),
-            Event::Duplicate { source, .. } => format!("duplicate {source}"),
-            Event::Conflict { source, .. } => format!("conflict {source}"),
-            Event::Refused { source, reason } => format!("refused {source} {reason}"),
-            Event::SetAside { source, reason } => format!("aside {source} {reason:?}"),
-            Event::Attempt { destination, outcome, spent, .. } => {
-                format!("attempt {destination} {outcome}{}", if spent { " spent" } else { "" })
-            }
-            Event::Delivered { destination, attempts, .. } => {
-                format!("delivered {destination} {attempts}")
-            }
-            Event::Dead { destination, reason, .. } => format!("dead {destination} {reason:?}"),
-            Event::SettledBefore { destination, .. } => format!("before {destination}"),
-            Event::Breaker { destination, cause } => {
-                format!("breaker {destination} {}", cause.unwrap_or("-"))
-            }
-            Event::Lane { destination, held } => format!("lane {destination} {held}"),
-            Event::PlansDiffer { nodes } => format!("plans differ {nodes}"),
-        };
-        self.told.lock().unwrap().push(line);
-        self.count.send_modify(|count| *count += 1);
+        self.tell(line(&event));
+    }
+}
+
+/// The same for one of many nodes, by its name.
+#[derive(Debug)]
+pub(crate) struct SeenBy(pub(crate) &'static str, pub(crate) Arc<Seen>);
+
+impl Observer for SeenBy {
+    fn observe(&self, event: Event<'_>) {
+        self.1.tell(format!("{} {}", self.0, line(&event)));
+    }
+}
+
+fn line(event: &Event<'_>) -> String {
+    match event {
+        Event::Accepted { source, .. } => format!("accepted {source}"),
+        Event::Duplicate { source, .. } => format!("duplicate {source}"),
+        Event::Conflict { source, .. } => format!("conflict {source}"),
+        Event::Refused { source, reason } => format!("refused {source} {reason}"),
+        Event::SetAside { source, reason } => format!("aside {source} {reason:?}"),
+        Event::Attempt { destination, outcome, spent, .. } => {
+            format!("attempt {destination} {outcome}{}", if *spent { " spent" } else { "" })
+        }
+        Event::Delivered { destination, attempts, .. } => {
+            format!("delivered {destination} {attempts}")
+        }
+        Event::Dead { destination, reason, .. } => format!("dead {destination} {reason:?}"),
+        Event::SettledBefore { destination, .. } => format!("before {destination}"),
+        Event::Breaker { destination, cause } => {
+            format!("breaker {destination} {}", cause.unwrap_or("-"))
+        }
+        Event::Lane { destination, held } => format!("lane {destination} {held}"),
+        Event::PlansDiffer { nodes } => format!("plans differ {nodes}"),
     }
 }
 
 impl Seen {
+    fn tell(&self, line: String) {
+        self.told.lock().unwrap().push(line);
+        self.count.send_modify(|count| *count += 1);
+    }
+
     pub(crate) fn count(&self) -> usize {
         *self.count.borrow()
     }

@@ -5,6 +5,7 @@
 mod careful;
 mod faulty;
 mod kit;
+mod nodes;
 mod operators;
 mod stopping;
 mod time;

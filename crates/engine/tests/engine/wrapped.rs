@@ -11,7 +11,6 @@ use std::{
 
 use async_trait::async_trait;
 use pabal_core::*;
-use tokio::sync::Notify;
 
 use crate::kit::Kit;
 
@@ -28,7 +27,6 @@ pub(crate) struct Wrapped {
     pub(crate) shared: bool,
     /// This node cannot reach it.
     pub(crate) cut_off: AtomicBool,
-    changed: Notify,
 }
 
 impl Wrapped {
@@ -40,7 +38,6 @@ impl Wrapped {
             poison: None,
             shared: false,
             cut_off: AtomicBool::new(false),
-            changed: Notify::new(),
         }
     }
 
@@ -48,11 +45,6 @@ impl Wrapped {
         let mut wrapped = Self::of(Arc::clone(&kit.store));
         change(&mut wrapped);
         kit.store = Arc::new(wrapped);
-    }
-
-    /// Another node wrote something.
-    pub(crate) fn tell(&self) {
-        self.changed.notify_one();
     }
 
     fn reached(&self) -> Result<(), StoreError> {
@@ -104,7 +96,8 @@ macro_rules! wrapped {
                 self.inner.late_commits_for()
             }
             async fn changed(&self) {
-                self.changed.notified().await;
+                // Nodes of these tests find what others wrote by looking.
+                std::future::pending::<()>().await;
             }
             $(async fn $method(&self, $($argument: $type),*) -> Result<$output, StoreError> {
                 self.reached()?;
