@@ -13,8 +13,7 @@ async fn hand_over(bench: &Inward, message: &Message) -> Message {
     let inbox = Inbox::new();
     bench.put(std::slice::from_ref(message)).await;
     let run = bench.run(&inbox).await;
-    bench.until("a hand-over", async || !inbox.taken().is_empty()).await;
-    bench.until_believed(message, Belief::Acknowledged).await;
+    bench.until_acknowledged(&run, message).await;
     run.stop.fire();
     run.returned().await;
     let mut taken = inbox.taken();
@@ -25,10 +24,10 @@ async fn hand_over(bench: &Inward, message: &Message) -> Message {
 pub(super) async fn what_has_a_receipt_is_acknowledged(bench: Inward) {
     let (inbox, messages) = (Inbox::new(), (1..=20).map(message).collect::<Vec<_>>());
     bench.put(&messages).await;
-    let _run = bench.run(&inbox).await;
+    let run = bench.run(&inbox).await;
     let mut ids = std::collections::HashSet::new();
     for message in &messages {
-        bench.until_believed(message, Belief::Acknowledged).await;
+        bench.until_acknowledged(&run, message).await;
         let taken = inbox.taken();
         let it = taken.iter().find(|it| it.body == message.body);
         let it = it.unwrap_or_else(|| panic!("{:?} has no receipt", message.origin.id));
@@ -41,12 +40,12 @@ pub(super) async fn what_has_a_receipt_is_acknowledged(bench: Inward) {
 pub(super) async fn nothing_is_acknowledged_without_a_receipt(bench: Inward) {
     let (inbox, first) = (Inbox::closed(), message(1));
     bench.put(std::slice::from_ref(&first)).await;
-    let _run = bench.run(&inbox).await;
+    let run = bench.run(&inbox).await;
     bench.until_handed(&inbox, &first, 1).await;
     everybody_had_a_turn().await;
     assert_eq!(bench.believes(&first).await, Belief::Waiting, "it is still in hand");
     inbox.open();
-    bench.until_believed(&first, Belief::Acknowledged).await;
+    bench.until_acknowledged(&run, &first).await;
     assert_eq!(inbox.taken().len(), 1);
 }
 
@@ -54,9 +53,9 @@ pub(super) async fn silence_of_the_inbox_acknowledges_nothing(bench: Inward) {
     let (inbox, first) = (Inbox::new(), message(1));
     inbox.says(&first, Say::Nothing);
     bench.put(std::slice::from_ref(&first)).await;
-    let _run = bench.run(&inbox).await;
+    let run = bench.run(&inbox).await;
     bench.until_handed(&inbox, &first, 2).await;
-    bench.until_believed(&first, Belief::Acknowledged).await;
+    bench.until_acknowledged(&run, &first).await;
 }
 
 pub(super) async fn what_failed_is_offered_again(bench: Inward) {
@@ -67,10 +66,10 @@ pub(super) async fn what_failed_is_offered_again(bench: Inward) {
         inbox.fails(&failing, error);
     }
     bench.put(&[failing.clone(), fine.clone()]).await;
-    let _run = bench.run(&inbox).await;
+    let run = bench.run(&inbox).await;
     bench.until_handed(&inbox, &failing, errors.len() + 1).await;
-    bench.until_believed(&failing, Belief::Acknowledged).await;
-    bench.until_believed(&fine, Belief::Acknowledged).await;
+    bench.until_acknowledged(&run, &failing).await;
+    bench.until_acknowledged(&run, &fine).await;
     let handed = inbox.handed(&failing);
     assert!(handed.iter().all(|it| it.origin == handed[0].origin), "another id: {handed:?}");
 }
@@ -88,7 +87,7 @@ async fn refuse(bench: &Inward, refused: &Message) {
         })
         .await;
     bench.put(std::slice::from_ref(&next)).await;
-    bench.until_believed(&next, Belief::Acknowledged).await;
+    bench.until_acknowledged(&run, &next).await;
     run.stop.fire();
     run.returned().await;
     assert_eq!(inbox.handed(refused).len(), 1, "it was offered again");
@@ -153,9 +152,9 @@ pub(super) async fn a_key_is_handed_over_in_order(bench: Inward) {
     // What fails holds back what is behind it.
     inbox.fails(&a[3], SendError::transient("busy"));
     bench.put(&mixed).await;
-    let _run = bench.run(&inbox).await;
+    let run = bench.run(&inbox).await;
     for message in &mixed {
-        bench.until_believed(message, Belief::Acknowledged).await;
+        bench.until_acknowledged(&run, message).await;
     }
     let taken: Vec<_> = inbox.taken().iter().map(body).collect();
     for key in [a, b] {

@@ -34,11 +34,13 @@ async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-/// Lets everything run that is ready to. There is no event for what must not happen; whoever
-/// does it wrongly does it by now on all but the busiest machine.
+/// Lets everything run that is ready to, on this thread and on others. There is no event for what
+/// must not happen; whoever does it wrongly has done it by now on all but the busiest machine, and
+/// for sure in a runtime of one thread.
 pub(crate) async fn everybody_had_a_turn() {
-    for _ in 0..1_000 {
+    for _ in 0..2_000 {
         tokio::task::yield_now().await;
+        std::thread::yield_now();
     }
 }
 
@@ -318,14 +320,40 @@ impl Inward {
         .await;
     }
 
-    /// Waits until a message was handed over so often.
+    /// Waits until a message was handed over so often; what is settled before is handed over no
+    /// more.
     pub(crate) async fn until_handed(&self, inbox: &Inbox, message: &Message, times: usize) {
         let what = format!("hand-over {times} of {:?}", message.origin.id);
-        self.until(&what, async || inbox.handed(message).len() >= times).await;
+        self.until(&what, async || {
+            // In this order: it may be settled by the hand-over that is waited for.
+            let believed = self.believes(message).await;
+            let handed = inbox.handed(message).len();
+            assert!(
+                handed >= times || believed == Belief::Waiting,
+                "{:?} is {believed:?} after {handed} hand-overs of {times}",
+                message.origin.id
+            );
+            handed >= times
+        })
+        .await;
     }
 
-    pub(crate) async fn until_believed(&self, message: &Message, belief: Belief) {
-        let what = format!("{belief:?}, of {:?}", message.origin.id);
-        self.until(&what, async || self.believes(message).await == belief).await;
+    /// Waits until the origin knows what became of a message.
+    pub(crate) async fn until_settled(&self, run: &Run, message: &Message) -> Belief {
+        let mut believed = Belief::Waiting;
+        let what = format!("an end of {:?}", message.origin.id);
+        self.until(&what, async || {
+            let returned = run.task.is_finished();
+            believed = self.believes(message).await;
+            assert!(!returned || believed != Belief::Waiting, "it returned without a stop");
+            believed != Belief::Waiting
+        })
+        .await;
+        believed
+    }
+
+    pub(crate) async fn until_acknowledged(&self, run: &Run, message: &Message) {
+        let believed = self.until_settled(run, message).await;
+        assert_eq!(believed, Belief::Acknowledged, "{:?}", message.origin.id);
     }
 }
