@@ -46,16 +46,16 @@ DO $$ BEGIN
     END LOOP;
 END $$;
 
--- One immutable row per message taken, by the day it was received. Deliveries made on arrival have
--- the numbers from first_number on, so the outbox needs no index by message.
+-- One immutable row per message taken, by the day it was received. Nodes take numbers at the same
+-- time, so those of one message are not always neighbours: the numbers of the deliveries made on
+-- arrival stand here one by one, and the outbox needs no index by message.
 CREATE SEQUENCE pabal.message_sequence_seq;
 CREATE TABLE pabal.message (
     day            date NOT NULL,
     id             uuid NOT NULL,
     sequence       bigint NOT NULL DEFAULT nextval('pabal.message_sequence_seq'),
     received       timestamptz NOT NULL,
-    first_number   bigint NOT NULL,
-    deliveries     integer NOT NULL,
+    numbers        bigint[] NOT NULL,
     source         text NOT NULL,
     origin_source  text NOT NULL,
     origin_id      text,
@@ -120,7 +120,7 @@ CREATE INDEX outbox_key ON pabal.outbox (destination, slot, key, number) WHERE k
 -- For one destination in order, however many rows the others have in front.
 CREATE INDEX outbox_destination ON pabal.outbox (destination, number);
 
--- Deliveries added later, which message.first_number does not cover.
+-- Deliveries added later, which message.numbers does not have.
 CREATE TABLE pabal.routed (
     message     uuid NOT NULL,
     destination text NOT NULL,
