@@ -1,0 +1,221 @@
+//! A throw-away PostgreSQL server for tests: on a free port, in a folder of its own, ended with the
+//! test process however that ends.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+/// The role that owns the databases and may change their schemas.
+pub const OWNER: &str = "owner";
+/// The role a hub runs as; it may do what it was granted.
+pub const RUNTIME: &str = "runtime";
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Server {
+    folder: PathBuf,
+    port: u16,
+    databases: AtomicU32,
+    /// Stops the server and removes the folder once this process is gone: its input then ends.
+    _undertaker: Child,
+}
+
+impl Server {
+    /// The server of this test process, which all its tests share.
+    #[must_use]
+    pub fn shared() -> &'static Self {
+        static SERVER: OnceLock<Server> = OnceLock::new();
+        SERVER.get_or_init(|| Self::start(&["fsync=off"]))
+    }
+
+    /// A server of the caller's own, with these lines in its configuration.
+    ///
+    /// # Panics
+    /// If PostgreSQL is not installed, or does not start.
+    #[must_use]
+    pub fn start(settings: &[&str]) -> Self {
+        let port =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let folder = std::env::temp_dir().join(format!("pabal-postgres-{port}"));
+        fs::create_dir(&folder).unwrap();
+        let own = folder.to_str().unwrap();
+        if is_root() {
+            succeed(Command::new("chown").args(["postgres", own]));
+        }
+        let data = folder.join("data");
+        let initdb =
+            ["-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "-U", "postgres"];
+        succeed(tool("initdb").args(initdb).arg("-D").arg(&data));
+        let undertaker = format!(
+            "read -r _; {} -D {own}/data -m immediate stop; rm -rf {own}",
+            tool_path("pg_ctl").display()
+        );
+        let undertaker = as_server(Path::new("sh"))
+            .args(["-c", &undertaker])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = vec![
+            format!("port={port}"),
+            "listen_addresses='127.0.0.1'".to_owned(),
+            format!("unix_socket_directories='{own}'"),
+            "max_connections=300".to_owned(),
+            "shared_buffers=128MB".to_owned(),
+            "wal_level=logical".to_owned(),
+        ];
+        lines.extend(settings.iter().map(|line| (*line).to_owned()));
+        append(&data.join("postgresql.conf"), &lines.join("\n"));
+        let server = Self { folder, port, databases: AtomicU32::new(0), _undertaker: undertaker };
+        server.start_again();
+        server.sql("postgres", &format!("CREATE ROLE {OWNER} LOGIN; CREATE ROLE {RUNTIME} LOGIN"));
+        server
+    }
+
+    /// A new database of [`OWNER`]'s.
+    #[must_use]
+    pub fn database(&self) -> Database<'_> {
+        let name = format!("d{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql("postgres", &format!("CREATE DATABASE {name} OWNER {OWNER}"));
+        Database { server: self, name }
+    }
+
+    /// Starts it, after [`Server::stop_immediately`] as well: it then recovers what was committed.
+    pub fn start_again(&self) {
+        let log = self.folder.join("log");
+        let mut start = tool("pg_ctl");
+        start.arg("-D").arg(self.folder.join("data")).arg("-l").arg(log);
+        succeed(start.args(["-w", "-t", "60", "start"]).stdout(Stdio::null()));
+    }
+
+    /// Stops it as a crash would: nothing is written any more.
+    pub fn stop_immediately(&self) {
+        let mut stop = tool("pg_ctl");
+        stop.arg("-D").arg(self.folder.join("data"));
+        succeed(stop.args(["-m", "immediate", "-w", "stop"]).stdout(Stdio::null()));
+    }
+
+    /// Runs statements as the superuser; what they print, without decoration.
+    ///
+    /// # Panics
+    /// If one of them fails.
+    #[must_use = "what was printed"]
+    pub fn ask(&self, database: &str, sql: &str) -> String {
+        let mut psql = Command::new(tool_path("psql"));
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1"]);
+        psql.args(["-U", "postgres", "-d", database, "-c", sql, "-p", &self.port.to_string()]);
+        let output = psql.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{sql}: {error}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    fn sql(&self, database: &str, sql: &str) {
+        let _ = self.ask(database, sql);
+    }
+
+    /// Where it listens, on loopback.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Ends its input; it does the rest.
+        let _ = self._undertaker.stdin.take();
+        let _ = self._undertaker.wait();
+    }
+}
+
+/// A database of a server.
+#[derive(Debug)]
+pub struct Database<'s> {
+    server: &'s Server,
+    name: String,
+}
+
+impl Database<'_> {
+    /// Its URL for one of the two roles.
+    #[must_use]
+    pub fn url(&self, role: &str) -> String {
+        format!("postgres://{role}@127.0.0.1:{}/{}", self.server.port, self.name)
+    }
+
+    /// Runs statements as the superuser; what they print, without decoration.
+    ///
+    /// # Panics
+    /// If one of them fails.
+    pub fn ask(&self, sql: &str) -> String {
+        self.server.ask(&self.name, sql)
+    }
+
+    /// Lets the store's clock stand still at so many microseconds after now, as its owner could.
+    pub fn stop_clock(&self, ahead: i64) {
+        self.ask(&format!(
+            "CREATE TABLE IF NOT EXISTS pabal.stopped AS SELECT statement_timestamp() AS at; \
+             DO $do$ BEGIN EXECUTE format('CREATE OR REPLACE FUNCTION pabal.time() \
+             RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE \
+             AS $$SELECT %L::timestamptz$$', \
+             (SELECT at FROM pabal.stopped) + {ahead} * interval '1 microsecond'); END $do$"
+        ));
+    }
+}
+
+fn is_root() -> bool {
+    // No test of ours changes its user: who owns this process's folder is who runs it.
+    std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").unwrap()) == 0
+}
+
+/// The newest PostgreSQL of Debian's folders, or what is in the path.
+fn tool_path(name: &str) -> PathBuf {
+    let newest = || {
+        let folders = fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
+        let versions = folders.filter_map(|folder| {
+            let version: u32 = folder.file_name().to_str()?.parse().ok()?;
+            Some((version, folder.path().join("bin").join(name)))
+        });
+        versions.filter(|(_, path)| path.exists()).max().map(|(_, path)| path)
+    };
+    newest().unwrap_or_else(|| name.into())
+}
+
+fn tool(name: &str) -> Command {
+    as_server(&tool_path(name))
+}
+
+/// PostgreSQL refuses to run as root.
+fn as_server(program: &Path) -> Command {
+    let mut command = if is_root() {
+        let mut command = Command::new("runuser");
+        command.args(["-u", "postgres", "--"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.current_dir("/").stdin(Stdio::null());
+    command
+}
+
+fn succeed(command: &mut Command) {
+    let output = command.stderr(Stdio::piped()).output();
+    let output = output.unwrap_or_else(|error| {
+        panic!("{command:?}: {error}; PostgreSQL is installed by `cargo xtask test`")
+    });
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {error}");
+}
+
+fn append(path: &Path, text: &str) {
+    let before = fs::read_to_string(path).unwrap();
+    fs::write(path, format!("{before}\n{text}\n")).unwrap();
+}

@@ -1,0 +1,438 @@
+//! The way in: inbox rows, messages, deliveries and state writes of one group, all or nothing.
+
+use std::collections::HashMap;
+
+use pabal_core::{
+    Accepted, Cause, DeadKind, DeadReason, EndpointName, Entry, Fingerprint, Message, MessageId,
+    NewMessage, Number, StoreError,
+};
+use sqlx::{AssertSqlSafe, PgConnection};
+use uuid::Uuid;
+
+use crate::{
+    dead_letters::{NewDeadLetter, set_aside},
+    error::unreadable,
+    execute, fetch, notify,
+    rows::{Columns, ENVELOPE, Envelopes, envelope_arguments, identity, saturate},
+};
+
+const ANOTHER_CONTENT: &str = "another content under the same id";
+const NOT_DECIDED: &str = "its `when` could not be evaluated";
+/// Bodies of one statement: one of more would need more memory on both sides than it saves time.
+const BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+pub(crate) async fn accept(
+    connection: &mut PgConnection,
+    group: &[Entry],
+) -> Result<Vec<Accepted>, StoreError> {
+    let messages = messages(group)?;
+    let mut answers = vec![Accepted::SetAside; group.len()];
+
+    claim_ids(connection, &messages, &mut answers).await?;
+    let met: Vec<_> = of(&messages, &answers, |answer| *answer != Accepted::Stored);
+    if !met.is_empty() {
+        compare(connection, &met, &mut answers).await?;
+        let repeated = of(&met, &answers, |answer| *answer == Accepted::Duplicate);
+        count_repeats(connection, &repeated).await?;
+    }
+    let stored = of(&messages, &answers, |answer| *answer == Accepted::Stored);
+    put_aside(connection, group, &answers).await?;
+    supersede(connection, &stored).await?;
+    write_states(connection, group).await?;
+    // Numbers are taken as late as can be: until the commit, others with higher ones are seen first.
+    store(connection, &stored).await?;
+    Ok(answers)
+}
+
+/// A message of the group, its place there, and its identity.
+type Placed<'a> = (usize, Uuid, &'a NewMessage);
+
+/// The messages to be taken, in hand-over order.
+fn messages(group: &[Entry]) -> Result<Vec<Placed<'_>>, StoreError> {
+    let mut seen = HashMap::with_capacity(group.len());
+    let mut messages = Vec::with_capacity(group.len());
+    for (index, entry) in group.iter().enumerate() {
+        let Entry::Message(new) = entry else { continue };
+        let id = new.message.id;
+        if new.message.origin.id.is_none() || id == MessageId::UNASSIGNED {
+            return Err(StoreError::Rejected("a message without an id".to_owned()));
+        }
+        if seen.insert(id, index).is_some() {
+            return Err(StoreError::Rejected(format!("message {id} stands twice in a group")));
+        }
+        messages.push((index, identity(&new.message), new));
+    }
+    Ok(messages)
+}
+
+fn of<'a>(
+    messages: &[Placed<'a>],
+    answers: &[Accepted],
+    wanted: impl Fn(&Accepted) -> bool,
+) -> Vec<Placed<'a>> {
+    messages.iter().filter(|(index, ..)| wanted(&answers[*index])).copied().collect()
+}
+
+/// Inserts what is new and marks it [`Accepted::Stored`].
+async fn claim_ids(
+    connection: &mut PgConnection,
+    messages: &[Placed<'_>],
+    answers: &mut [Accepted],
+) -> Result<(), StoreError> {
+    if messages.is_empty() {
+        return Ok(());
+    }
+    // By key, so that no two groups can wait for each other; as one statement of many rows.
+    let mut sorted = messages.to_vec();
+    sorted.sort_by_key(|(_, identity, _)| *identity);
+    let places: HashMap<Uuid, usize> =
+        sorted.iter().map(|(index, identity, _)| (*identity, *index)).collect();
+    let text = |text: fn(&Message) -> &str| -> Vec<&str> {
+        sorted.iter().map(|(.., new)| text(&new.message)).collect()
+    };
+    let query = sqlx::query(
+        "INSERT INTO pabal.inbox (identity, source, origin_source, origin_id, message, day, \
+         fingerprint, received, last_seen, duplicates) \
+         SELECT identity, source, origin_source, origin_id, message, pabal.today(), fingerprint, \
+         pabal.time(), pabal.time(), repeats FROM unnest($1::uuid[], $2::text[], $3::text[], \
+         $4::text[], $5::uuid[], $6::bytea[], $7::bigint[]) \
+         AS new (identity, source, origin_source, origin_id, message, fingerprint, repeats) \
+         ON CONFLICT DO NOTHING RETURNING identity",
+    )
+    .bind(sorted.iter().map(|(_, identity, _)| *identity).collect::<Vec<_>>())
+    .bind(text(|message| message.source.as_str()))
+    .bind(text(|message| message.origin.source.as_str()))
+    .bind(text(|message| message.origin.id.as_deref().unwrap_or_default()))
+    .bind(sorted.iter().map(|(.., new)| new.message.id.0).collect::<Vec<_>>())
+    .bind(sorted.iter().map(|(.., new)| &new.fingerprint.0[..]).collect::<Vec<_>>())
+    .bind(sorted.iter().map(|(.., new)| i64::from(new.repeats)).collect::<Vec<_>>());
+    for row in fetch(connection, query).await? {
+        let identity: Uuid = Columns::of(&row).next()?;
+        if let Some(index) = places.get(&identity) {
+            answers[*index] = Accepted::Stored;
+        }
+    }
+    Ok(())
+}
+
+/// Reads what was there. It takes a second statement: the one that found it there says nothing of
+/// it, and does not even see it if it was committed meanwhile.
+async fn compare(
+    connection: &mut PgConnection,
+    met: &[Placed<'_>],
+    answers: &mut [Accepted],
+) -> Result<(), StoreError> {
+    let query = sqlx::query(
+        "SELECT identity, source, origin_source, origin_id, fingerprint FROM pabal.inbox \
+         WHERE identity = ANY($1)",
+    )
+    .bind(met.iter().map(|(_, identity, _)| *identity).collect::<Vec<_>>());
+    let mut known = HashMap::with_capacity(met.len());
+    for row in fetch(connection, query).await? {
+        let mut row = Columns::of(&row);
+        let identity: Uuid = row.next()?;
+        let names: [String; 3] = [row.next()?, row.next()?, row.next()?];
+        let bytes: &[u8] = row.next()?;
+        let held =
+            Fingerprint(bytes.try_into().map_err(|_| unreadable("fingerprint", "not 32 bytes"))?);
+        known.insert(identity, (names, held));
+    }
+    for (index, identity, new) in met {
+        let message = &new.message;
+        let given = [
+            message.source.as_str(),
+            message.origin.source.as_str(),
+            message.origin.id.as_deref().unwrap_or_default(),
+        ];
+        answers[*index] = match known.get(identity) {
+            None => {
+                let text = "an arrival was neither new nor known";
+                return Err(StoreError::Unavailable(text.to_owned()));
+            }
+            Some((names, _)) if *names != given => {
+                let text = format!("two identities share a hash: {names:?} and {given:?}");
+                return Err(StoreError::Rejected(text));
+            }
+            Some((_, held)) if *held == new.fingerprint => Accepted::Duplicate,
+            Some((_, held)) => Accepted::Conflict { held: *held },
+        };
+    }
+    Ok(())
+}
+
+async fn count_repeats(
+    connection: &mut PgConnection,
+    repeated: &[Placed<'_>],
+) -> Result<(), StoreError> {
+    if repeated.is_empty() {
+        return Ok(());
+    }
+    // In the order of the keys, as everywhere: repeats on two nodes must not wait for each other.
+    let mut sorted = repeated.to_vec();
+    sorted.sort_by_key(|(_, identity, _)| *identity);
+    let identities: Vec<_> = sorted.iter().map(|(_, identity, _)| *identity).collect();
+    let lock = sqlx::query(
+        "SELECT 1 FROM pabal.inbox WHERE identity = ANY($1) ORDER BY identity FOR NO KEY UPDATE",
+    )
+    .bind(identities.clone());
+    fetch(connection, lock).await?;
+    let query = sqlx::query(
+        "UPDATE pabal.inbox SET duplicates = duplicates + times, last_seen = pabal.time() \
+         FROM unnest($1::uuid[], $2::bigint[]) AS seen (of, times) WHERE identity = of",
+    )
+    .bind(identities)
+    .bind(sorted.iter().map(|(.., new)| 1 + i64::from(new.repeats)).collect::<Vec<_>>());
+    execute(connection, query).await.map(drop)
+}
+
+/// Writes messages, their deliveries in hand-over order, and what became of those without.
+async fn store(connection: &mut PgConnection, stored: &[Placed<'_>]) -> Result<(), StoreError> {
+    if stored.is_empty() {
+        return Ok(());
+    }
+    let faults = stored
+        .iter()
+        .flat_map(|(.., new)| new.faults.iter().map(|fault| (&new.message, fault)))
+        .collect();
+    set_aside_questions(connection, faults).await?;
+    let unrouted = stored
+        .iter()
+        .filter(|(.., new)| new.destinations.is_empty() && new.faults.is_empty())
+        .map(|(.., new)| new.message.id);
+    insert_unrouted(connection, unrouted.collect()).await?;
+
+    let deliveries: Vec<_> = stored
+        .iter()
+        .flat_map(|(.., new)| new.destinations.iter().map(|to| (&new.message, to)))
+        .collect();
+    let numbers = numbers(connection, deliveries.len()).await?;
+    insert_messages(connection, stored, &numbers).await?;
+    insert_deliveries(connection, &deliveries, &numbers).await?;
+    if deliveries.is_empty() { Ok(()) } else { notify(connection).await }
+}
+
+/// The next order numbers, rising.
+pub(crate) async fn numbers(
+    connection: &mut PgConnection,
+    count: usize,
+) -> Result<Vec<Number>, StoreError> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let query = sqlx::query(
+        "SELECT nextval('pabal.outbox_number_seq') FROM generate_series(1, $1::bigint)",
+    )
+    .bind(saturate(count as u64));
+    let rows = fetch(connection, query).await?;
+    let mut numbers =
+        rows.iter().map(|row| Columns::of(row).next()).collect::<Result<Vec<Number>, _>>()?;
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+async fn insert_messages(
+    connection: &mut PgConnection,
+    stored: &[Placed<'_>],
+    numbers: &[Number],
+) -> Result<(), StoreError> {
+    let sql = format!(
+        "INSERT INTO pabal.message (day, received, numbers, {ENVELOPE}) \
+         SELECT pabal.today(), pabal.time(), ($1::bigint[])[start:stop], {ENVELOPE} \
+         FROM unnest($2::integer[], $3::integer[], {}) WITH ORDINALITY \
+         AS new (start, stop, {ENVELOPE}, place) ORDER BY place",
+        envelope_arguments(4)
+    );
+    let mut rest = stored;
+    let mut start = 1;
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |(.., new): &&Placed<'_>| {
+            let before = bytes;
+            bytes += new.message.body.size();
+            before == 0 || bytes <= BYTES_MAX
+        };
+        let (chunk, left) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+        rest = left;
+        let (mut starts, mut stops) = (Vec::new(), Vec::new());
+        for (.., new) in chunk {
+            let count = i32::try_from(new.destinations.len()).unwrap_or(i32::MAX);
+            starts.push(start);
+            start += count;
+            stops.push(start - 1);
+        }
+        let query = sqlx::query(AssertSqlSafe(sql.clone())).bind(numbers).bind(starts).bind(stops);
+        let envelopes = Envelopes::of(chunk.iter().map(|(.., new)| &new.message));
+        execute(connection, envelopes.bind(query)).await?;
+    }
+    Ok(())
+}
+
+/// Inserts deliveries with these numbers, due at once. Their messages are received today.
+async fn insert_deliveries(
+    connection: &mut PgConnection,
+    deliveries: &[(&Message, &EndpointName)],
+    numbers: &[Number],
+) -> Result<(), StoreError> {
+    if deliveries.is_empty() {
+        return Ok(());
+    }
+    let query = sqlx::query(
+        "INSERT INTO pabal.outbox (number, day, message, destination, slot, key, attempts, round, \
+         due, started, accepted, size) SELECT number, pabal.today(), message, destination, slot, \
+         key, 0, 0, pabal.time(), 0, pabal.time(), size FROM unnest($1::bigint[], $2::uuid[], \
+         $3::text[], $4::smallint[], $5::text[], $6::bigint[]) \
+         AS new (number, message, destination, slot, key, size)",
+    )
+    .bind(numbers)
+    .bind(deliveries.iter().map(|(message, _)| message.id.0).collect::<Vec<_>>())
+    .bind(deliveries.iter().map(|(_, to)| to.as_str()).collect::<Vec<_>>())
+    .bind(deliveries.iter().map(|(message, _)| i16::from(message.slot())).collect::<Vec<_>>())
+    .bind(deliveries.iter().map(|(message, _)| message.key.as_deref()).collect::<Vec<_>>())
+    .bind(deliveries.iter().map(|(message, _)| saturate(message.body.size())).collect::<Vec<_>>());
+    execute(connection, query).await.map(drop)
+}
+
+/// Keeps the questions whether a destination takes a message that could not be answered.
+pub(crate) async fn set_aside_questions(
+    connection: &mut PgConnection,
+    faults: Vec<(&Message, &(EndpointName, String))>,
+) -> Result<(), StoreError> {
+    let faults: Vec<_> = faults
+        .into_iter()
+        .map(|(message, (destination, detail))| NewDeadLetter {
+            kind: DeadKind::Routing,
+            endpoint: destination,
+            message,
+            fingerprint: None,
+            reason: DeadReason::Routing,
+            cause: Cause::with(NOT_DECIDED, detail),
+        })
+        .collect();
+    set_aside(connection, &faults).await
+}
+
+/// Of messages that are received in this transaction.
+async fn insert_unrouted(
+    connection: &mut PgConnection,
+    messages: Vec<MessageId>,
+) -> Result<(), StoreError> {
+    if messages.is_empty() {
+        return Ok(());
+    }
+    let query = sqlx::query(
+        "INSERT INTO pabal.unrouted (message, day, at) \
+         SELECT message, pabal.today(), pabal.time() FROM unnest($1::uuid[]) AS new (message) \
+         ON CONFLICT DO NOTHING",
+    )
+    .bind(messages.iter().map(|id| id.0).collect::<Vec<_>>());
+    execute(connection, query).await.map(drop)
+}
+
+/// Keeps what was not taken: what the engine set aside, and conflicts.
+async fn put_aside(
+    connection: &mut PgConnection,
+    group: &[Entry],
+    answers: &[Accepted],
+) -> Result<(), StoreError> {
+    let mut letters = Vec::new();
+    for (entry, answer) in group.iter().zip(answers) {
+        let (message, fingerprint, reason, cause) = match (entry, answer) {
+            (Entry::SetAside(it), _) => (&it.message, it.fingerprint, it.reason, it.cause.clone()),
+            (Entry::Message(new), Accepted::Conflict { held }) => {
+                let given = new.fingerprint;
+                let detail = format!("held: SHA-256 {held}, now: SHA-256 {given}");
+                let cause = Cause::with(ANOTHER_CONTENT, detail);
+                (&new.message, given, DeadReason::Conflict, cause)
+            }
+            (Entry::Message(_), _) => continue,
+        };
+        letters.push(NewDeadLetter {
+            kind: DeadKind::Source,
+            endpoint: &message.source,
+            message,
+            fingerprint: Some(fingerprint),
+            reason,
+            cause,
+        });
+    }
+    set_aside(connection, &letters).await
+}
+
+/// Closes what was set aside under an identity that is now taken: there is nothing left to do.
+async fn supersede(connection: &mut PgConnection, stored: &[Placed<'_>]) -> Result<(), StoreError> {
+    let any =
+        "SELECT 1 FROM pabal.dead_letter WHERE kind = 'source' AND superseded IS NULL LIMIT 1";
+    if stored.is_empty() || fetch(connection, sqlx::query(any)).await?.is_empty() {
+        return Ok(());
+    }
+    let text = |text: fn(&Message) -> &str| -> Vec<&str> {
+        stored.iter().map(|(.., new)| text(&new.message)).collect()
+    };
+    let query = sqlx::query(
+        "UPDATE pabal.dead_letter d SET superseded = pabal.time() \
+         FROM unnest($1::text[], $2::text[], $3::text[]) AS taken (source, origin_source, origin_id) \
+         WHERE d.kind = 'source' AND d.superseded IS NULL AND d.endpoint = taken.source \
+         AND d.origin_source = taken.origin_source AND d.origin_id = taken.origin_id",
+    )
+    .bind(text(|message| message.source.as_str()))
+    .bind(text(|message| message.origin.source.as_str()))
+    .bind(text(|message| message.origin.id.as_deref().unwrap_or_default()));
+    execute(connection, query).await.map(drop)
+}
+
+/// Resume points of receivers: the last write of a group wins, also if it came with a repeat.
+async fn write_states(connection: &mut PgConnection, group: &[Entry]) -> Result<(), StoreError> {
+    let mut last = HashMap::new();
+    for entry in group {
+        let message = match entry {
+            Entry::Message(new) => &new.message,
+            Entry::SetAside(it) => &it.message,
+        };
+        if let Some(state) = &message.arrival.state {
+            last.insert((message.source.as_str(), state.name.as_str()), &state.value);
+        }
+    }
+    let mut last: Vec<_> = last.into_iter().collect();
+    last.sort_unstable_by_key(|(place, _)| *place);
+    for ((source, name), value) in last {
+        let query = sqlx::query(
+            "INSERT INTO pabal.adapter_state AS state (endpoint, name, revision, value) \
+             VALUES ($1, $2, 1, $3) ON CONFLICT (endpoint, name) \
+             DO UPDATE SET revision = state.revision + 1, value = excluded.value",
+        )
+        .bind(source)
+        .bind(name)
+        .bind(value.as_ref());
+        execute(connection, query).await?;
+    }
+    Ok(())
+}
+
+/// What [`crate::route`] adds to a message of an earlier day.
+pub(crate) async fn insert_routed(
+    connection: &mut PgConnection,
+    message: &Message,
+    destinations: &[&EndpointName],
+) -> Result<(), StoreError> {
+    if destinations.is_empty() {
+        return Ok(());
+    }
+    let numbers = numbers(connection, destinations.len()).await?;
+    let names: Vec<_> = destinations.iter().map(|it| it.as_str()).collect();
+    let query = sqlx::query(
+        "WITH new AS (SELECT * FROM unnest($1::bigint[], $2::text[]) AS new (number, destination)), \
+         routed AS (INSERT INTO pabal.routed (message, destination, number, at) \
+         SELECT $3, destination, number, pabal.time() FROM new) \
+         INSERT INTO pabal.outbox (number, day, message, destination, slot, key, attempts, round, \
+         due, started, accepted, size) SELECT number, m.day, m.id, destination, $4, m.key, 0, 0, \
+         pabal.time(), 0, pabal.time(), m.size FROM new CROSS JOIN \
+         (SELECT day, id, key, size FROM pabal.message WHERE id = $3 UNION ALL \
+         SELECT day, id, key, size FROM pabal.message_kept WHERE id = $3 LIMIT 1) m",
+    )
+    .bind(numbers)
+    .bind(names)
+    .bind(message.id.0)
+    .bind(i16::from(message.slot()));
+    execute(connection, query).await?;
+    notify(connection).await
+}

@@ -1,0 +1,6 @@
+//! The store on a real server, as the role that may only run.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+mod conformance;
+mod kit;
