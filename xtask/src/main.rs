@@ -1,7 +1,8 @@
-//! What a developer runs: `cargo xtask test | ci | tidy | prepare | soak [NAME] | sample`.
+//! What a developer runs: `cargo xtask test | ci | tidy | mutants | prepare | soak [NAME] | sample`.
 
 #![expect(clippy::print_stdout, reason = "a command line tool talks on stdout")]
 
+mod mutants;
 mod prepare;
 mod process;
 mod sample;
@@ -17,6 +18,8 @@ const USAGE: &str = "\
 cargo xtask test [ARGS]     install what the tests need, build, run all tests; ARGS go to the runner
 cargo xtask ci              fmt, clippy, tidy, test: the gate
 cargo xtask tidy            the rules of this tree that no compiler checks
+cargo xtask mutants [NAME…]  whether the conformance kit finds the mistakes of xtask/mutants
+cargo xtask mutants --list  which mistakes, and the cases that must find them
 cargo xtask prepare         only install what the tests need
 cargo xtask soak            which long scenarios there are
 cargo xtask soak NAME [--input FILE]
@@ -52,6 +55,7 @@ fn run(arguments: &[&str]) -> Result<()> {
             test::run(&[])
         }
         ["tidy"] => tidy::run(),
+        ["mutants", rest @ ..] => mutants::run(rest),
         ["prepare"] => {
             println!("the tests' Python: {}", prepare::run_all()?.display());
             Ok(())
