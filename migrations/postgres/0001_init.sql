@@ -38,13 +38,14 @@ CREATE TABLE pabal.inbox (
 DO $$ BEGIN
     FOR part IN 0..15 LOOP
         EXECUTE format('CREATE TABLE pabal.inbox_%s PARTITION OF pabal.inbox '
-            'FOR VALUES WITH (MODULUS 16, REMAINDER %s) WITH (fillfactor = 90)', part, part);
-        -- For pruning: rows stand about in the order they came, so a block range index finds the
-        -- old ones and costs next to nothing with every arrival.
-        EXECUTE format('CREATE INDEX inbox_%s_last_seen ON pabal.inbox_%s USING brin (last_seen) '
-            'WITH (pages_per_range = 32, autosummarize = on)', part, part);
+            'FOR VALUES WITH (MODULUS 16, REMAINDER %s) '
+            -- As much is pruned as comes in: its room is given back before a fifth of the table is dead.
+            'WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02)', part, part);
     END LOOP;
 END $$;
+-- For pruning, the oldest first. No block range index: new rows take the room of pruned ones, a range
+-- keeps its lowest value for ever, and in the end all of them look old.
+CREATE INDEX inbox_last_seen ON pabal.inbox (last_seen);
 
 -- One immutable row per message taken, by the day it was received. Nodes take numbers at the same
 -- time, so those of one message are not always neighbours: the numbers of the deliveries made on
@@ -221,7 +222,8 @@ CREATE TABLE pabal.node (
 ) WITH (
     fillfactor = 10,
     autovacuum_vacuum_scale_factor = 0,
-    autovacuum_vacuum_threshold = 100
+    autovacuum_vacuum_threshold = 100,
+    vacuum_truncate = off
 );
 
 -- What nodes run: the endpoints of each plan that was announced.
@@ -238,7 +240,8 @@ CREATE TABLE pabal.layout (
     ordering    text NOT NULL
 );
 
--- Who holds what; written only when it changes hands. Layout 0: the right to run a receiver.
+-- Who holds what; written only when it changes hands. Layout 0: the right to run a receiver. When a
+-- node comes or goes many rows are written at once: there is room for one more version of each.
 CREATE TABLE pabal.lane (
     endpoint text NOT NULL,
     layout   bigint NOT NULL,
@@ -247,10 +250,16 @@ CREATE TABLE pabal.lane (
     holder   bigint,                    -- an epoch; NULL: nobody
     clean    boolean NOT NULL,          -- whether the last holder let go with nothing in flight
     PRIMARY KEY (endpoint, layout, lane)
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 500,
+    vacuum_truncate = off
 );
 CREATE INDEX lane_holder ON pabal.lane (holder) WHERE holder IS NOT NULL;
 
--- What outlives a restart and is shared by nodes, per source or destination.
+-- What outlives a restart and is shared by nodes, per source or destination. The pace of a partner
+-- that is busy changes often, and stays on its page.
 CREATE TABLE pabal.link_state (
     endpoint      text PRIMARY KEY,
     paused_by     text,
@@ -260,15 +269,26 @@ CREATE TABLE pabal.link_state (
     tripped_at    timestamptz,
     probes        bigint,
     pace          double precision      -- messages a second, over all nodes
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 200,
+    vacuum_truncate = off
 );
 
--- Small durable values of adapters; the revision counts the writes.
+-- Small durable values of adapters; the revision counts the writes. A receiver may write its place
+-- with every group: the version stays on its page, and vacuum comes by number.
 CREATE TABLE pabal.adapter_state (
     endpoint text NOT NULL,
     name     text NOT NULL,
     revision bigint NOT NULL,
     value    bytea NOT NULL,
     PRIMARY KEY (endpoint, name)
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 500,
+    vacuum_truncate = off
 );
 
 -- The highest version delivered, for destinations that drop stale messages.
@@ -279,7 +299,7 @@ CREATE TABLE pabal.key_version (
     key         text NOT NULL,
     version     bigint NOT NULL,
     PRIMARY KEY (destination, source, type, key)
-);
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);    -- every receipt may raise one
 
 -- What operators did; append-only.
 CREATE TABLE pabal.operator_log (
@@ -292,20 +312,28 @@ CREATE TABLE pabal.operator_log (
 );
 
 -- What holders of lanes are asked to notice. Readers ask for what is above a number, so whoever posts
--- takes a lock until it has committed: numbers then appear in their order.
+-- takes a lock until it has committed: numbers then appear in their order. Rows leave at the front soon
+-- after; vacuum comes by number, so that the front does not fill with what is gone.
 CREATE TABLE pabal.request (
     id   bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
     at   timestamptz NOT NULL,
     body text NOT NULL
+) WITH (
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 500,
+    vacuum_truncate = off
 );
 
 -- Makes the partitions of yesterday up to so many days ahead, and says how many days ahead there are.
--- SECURITY DEFINER, because the role that the hub runs as may change no schema.
+-- Each is made alone and then attached: a partition made in place would need the whole table to itself,
+-- and could not be made while anybody reads or dumps it. SECURITY DEFINER, because the role that the
+-- hub runs as may change no schema.
 CREATE FUNCTION pabal.make_partitions(ahead integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     AS $$
 DECLARE
     first date := pabal.today() - 1;
+    parent text;
     name text;
     day date;
 BEGIN
@@ -314,11 +342,13 @@ BEGIN
     PERFORM pg_advisory_xact_lock(8032, 1);
     FOR offset_days IN 0..ahead + 1 LOOP
         day := first + offset_days;
-        FOREACH name IN ARRAY ARRAY['message', 'delivery_log'] LOOP
-            IF to_regclass(format('pabal.%I', name || '_' || to_char(day, 'YYYYMMDD'))) IS NULL THEN
-                EXECUTE format('CREATE TABLE pabal.%I PARTITION OF pabal.%I FOR VALUES FROM (%L) TO (%L)',
-                    name || '_' || to_char(day, 'YYYYMMDD'), name, day, day + 1);
-            END IF;
+        FOREACH parent IN ARRAY ARRAY['message', 'delivery_log'] LOOP
+            name := parent || '_' || to_char(day, 'YYYYMMDD');
+            CONTINUE WHEN to_regclass(format('pabal.%I', name)) IS NOT NULL;
+            EXECUTE format('CREATE TABLE pabal.%I (LIKE pabal.%I INCLUDING DEFAULTS INCLUDING STORAGE)',
+                name, parent);
+            EXECUTE format('ALTER TABLE pabal.%I ATTACH PARTITION pabal.%I FOR VALUES FROM (%L) TO (%L)',
+                parent, name, day, day + 1);
         END LOOP;
     END LOOP;
     RETURN ahead;
@@ -335,21 +365,28 @@ CREATE VIEW pabal.partition AS
     WHERE space.nspname = 'pabal' AND parent.relname IN ('message', 'delivery_log')
         AND parent.relkind = 'p';
 
--- Copies the messages of a partition that deliveries, dead letters or the unrouted still need.
-CREATE FUNCTION pabal.keep_messages(part text, of_day date) RETURNS void
+-- Moves messages of a partition that deliveries, dead letters or the unrouted still need; how many.
+CREATE FUNCTION pabal.keep_messages(part text, of_day date, at_most integer) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
     AS $$
+DECLARE
+    moved bigint;
 BEGIN
-    EXECUTE format('INSERT INTO pabal.message_kept SELECT m.* FROM ('
+    EXECUTE format('WITH needed AS (SELECT m.id FROM pabal.%1$I m WHERE m.id IN ('
         'SELECT message FROM pabal.outbox WHERE day = $1 '
-        'UNION SELECT message FROM pabal.dead_letter WHERE day = $1 AND message IS NOT NULL '
-        'UNION SELECT message FROM pabal.unrouted WHERE day = $1) needed '
-        'JOIN pabal.%I m ON m.id = needed.message ON CONFLICT DO NOTHING', part) USING of_day;
+        'UNION ALL SELECT message FROM pabal.dead_letter WHERE day = $1 AND message IS NOT NULL '
+        'UNION ALL SELECT message FROM pabal.unrouted WHERE day = $1) LIMIT $2), '
+        'moved AS (DELETE FROM pabal.%1$I m USING needed WHERE m.id = needed.id RETURNING m.*) '
+        'INSERT INTO pabal.message_kept SELECT * FROM moved', part) USING of_day, at_most;
+    GET DIAGNOSTICS moved = ROW_COUNT;
+    RETURN moved;
 END $$;
 
--- Drops the oldest partition before a day, after what is still needed of it was moved; the number of
--- rows it had, or NULL if there is none. A lock that is not to be had within 200 ms is given up: a
--- drop that waits behind an open reader stops every settle behind itself.
+-- Takes a step towards dropping the oldest partition before a day: moves some of what is still needed
+-- of it, or drops it once nothing is. The number of rows that went with it, 0 after a move: call it
+-- again. NULL: there is none left. Yesterday and later days stay whatever is asked, because something
+-- may still be committing there. A lock that is not to be had within 200 ms is given up, because a drop
+-- that waits behind an open reader stops every settle behind itself; what was moved by then stays so.
 CREATE FUNCTION pabal.drop_partition(parent text, before date) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     AS $$
@@ -363,28 +400,32 @@ BEGIN
     END IF;
     PERFORM set_config('lock_timeout', '200ms', true);
     PERFORM pg_advisory_xact_lock(8032, 1);
-    SELECT part.name, part.day INTO oldest, of_day FROM pabal.partition part
-        WHERE part.of = parent AND part.day < before ORDER BY part.day LIMIT 1;
+    SELECT part.name, part.day, part.about INTO oldest, of_day, gone FROM pabal.partition part
+        WHERE part.of = parent AND part.day < least(before, pabal.today() - 1) ORDER BY part.day LIMIT 1;
     IF oldest IS NULL THEN
         RETURN NULL;
     END IF;
-    EXECUTE format('SELECT count(*) FROM pabal.%I', oldest) INTO gone;
-    -- Most of what is needed moves before anybody has to wait, ...
-    IF parent = 'message' THEN
-        PERFORM pabal.keep_messages(oldest, of_day);
+    IF parent = 'message' AND pabal.keep_messages(oldest, of_day, 10000) > 0 THEN
+        RETURN 0;
     END IF;
-    EXECUTE format('LOCK TABLE ONLY pabal.%I, pabal.%I IN ACCESS EXCLUSIVE MODE', parent, oldest);
-    -- ... and what became needed meanwhile now, when nobody can add to it.
+    -- The partition first: while somebody reads it, nobody is made to wait at the table itself.
+    EXECUTE format('LOCK TABLE pabal.%I IN ACCESS EXCLUSIVE MODE', oldest);
+    EXECUTE format('LOCK TABLE ONLY pabal.%I IN ACCESS EXCLUSIVE MODE', parent);
+    -- What became needed a moment ago; from here on nobody can add to it.
     IF parent = 'message' THEN
-        PERFORM pabal.keep_messages(oldest, of_day);
+        PERFORM pabal.keep_messages(oldest, of_day, 2147483647);
+    END IF;
+    -- Counted if that is quick, since everybody waits by now; else as it was last analyzed.
+    IF pg_relation_size(format('pabal.%I', oldest)) < 8 * 1024 * 1024 THEN
+        EXECUTE format('SELECT count(*) FROM pabal.%I', oldest) INTO gone;
     END IF;
     EXECUTE format('DROP TABLE pabal.%I', oldest);
-    RETURN gone;
+    RETURN greatest(gone, 0);
 END $$;
 
 REVOKE ALL ON FUNCTION pabal.make_partitions(integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pabal.drop_partition(text, date) FROM PUBLIC;
-REVOKE ALL ON FUNCTION pabal.keep_messages(text, date) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pabal.keep_messages(text, date, integer) FROM PUBLIC;
 
 -- Gives a role exactly what a running hub needs: no schema change, and no change of what only grows.
 CREATE FUNCTION pabal.grant_to(role name) RETURNS void
