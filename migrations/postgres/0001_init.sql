@@ -110,8 +110,9 @@ CREATE TABLE pabal.outbox (
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_insert_scale_factor = 0,
     autovacuum_vacuum_insert_threshold = 50000,
+    -- Soon after the first rows: a table that was never counted is read by guesses.
     autovacuum_analyze_scale_factor = 0,
-    autovacuum_analyze_threshold = 20000,
+    autovacuum_analyze_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0,
     -- Giving pages back takes a lock that stops every accept; they are needed again anyway.
     vacuum_truncate = off

@@ -48,18 +48,24 @@ const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '10s'; \
 const LATE_STATEMENTS: u32 = 4;
 const LATE: Duration = Duration::from_secs(15 * LATE_STATEMENTS as u64);
 
+/// While somebody else holds what a missing partition needs, it is asked for so often.
+const PARTITION_ATTEMPTS: u32 = 10;
+
 /// Runs `$act` in a transaction. A row that finds no partition of its day gets one, and it is done
-/// once more.
+/// again.
 macro_rules! begin_and_end {
     ($store:expr, $connection:ident => $act:expr) => {{
-        let mut again = true;
+        let mut attempt = 1;
         loop {
             let mut transaction = $store.begin().await?;
             let $connection = &mut *transaction;
             let result = $act.await;
             match $crate::end(transaction, result).await {
-                Err(error) if again && $crate::error::is_without_partition(&error) => {
-                    again = false;
+                Err(error)
+                    if attempt < $crate::PARTITION_ATTEMPTS
+                        && $crate::error::is_without_partition(&error) =>
+                {
+                    attempt += 1;
                     tracing::warn!(alert = true, "a partition was missing and is made now");
                     $crate::housekeeping::make_partitions($store).await?;
                 }

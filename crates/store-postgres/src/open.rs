@@ -125,6 +125,10 @@ struct Server {
 
 impl Server {
     fn of(url: &Secret) -> Result<Self, OpenError> {
+        let is_postgres = ["postgres://", "postgresql://"].map(|it| url.expose().starts_with(it));
+        if !is_postgres.contains(&true) {
+            return Err(OpenError::Url);
+        }
         // What the parser says could quote the password.
         let options = PgConnectOptions::from_str(url.expose()).map_err(|_| OpenError::Url)?;
         let options = options.application_name("pabal").disable_statement_logging();

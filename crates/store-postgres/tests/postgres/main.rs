@@ -3,4 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
 mod conformance;
+mod cost;
+mod database;
 mod kit;
+mod listening;
+mod opening;
+mod partitions;
