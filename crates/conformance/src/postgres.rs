@@ -88,6 +88,14 @@ impl Server {
         Database { server: self, name }
     }
 
+    /// A new database that has all that another one has; nobody may be connected to that.
+    #[must_use]
+    pub fn copy(&self, of: &Database<'_>) -> Database<'_> {
+        let name = format!("d{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql("postgres", &format!("CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {}", of.name));
+        Database { server: self, name }
+    }
+
     /// Starts it, after [`Server::stop_immediately`] as well: it then recovers what was committed.
     pub fn start_again(&self) {
         let log = self.folder.join("log");

@@ -7,6 +7,7 @@ mod deliveries;
 mod envelope;
 mod housekeeping;
 mod operators;
+mod order;
 mod ownership;
 mod replay;
 
@@ -24,6 +25,8 @@ pub trait Subject: fmt::Debug + Send + Sync {
     fn store(&self) -> Arc<dyn Store>;
     /// Lets the store's clock go on by this much.
     async fn pass(&self, time: Duration);
+    /// The same store once more, as another node has it.
+    async fn another(&self) -> Arc<dyn Store>;
     /// Closes it and opens what it left behind.
     async fn reopen(&mut self);
 }
@@ -95,7 +98,7 @@ pub fn cases() -> Vec<Case> {
             a_failed_group_leaves_nothing,
             order_numbers_follow_the_hand_over,
             order_numbers_are_never_reused_after_the_newest_row_is_deleted,
-            twenty_copies_at_once_are_taken_once,
+            twenty_copies_at_once_on_two_nodes_are_taken_once,
             state_writes_commit_with_their_messages,
             a_refused_arrival_holds_no_claim_on_its_id,
             an_arrival_refused_again_is_kept_once,
@@ -126,6 +129,14 @@ pub fn cases() -> Vec<Case> {
             a_dead_letter_without_a_key_holds_nothing,
             dead_letters_are_narrowed_and_grouped,
             the_arrival_behind_a_dead_letter_is_kept_whole,
+        }
+        order {
+            a_key_keeps_its_order_through_retries_death_and_replay_and_others_pass,
+            a_key_that_passes_its_dead_holds_nothing_back,
+            rows_that_wait_keep_slot_and_order_under_another_layout,
+            lanes_that_change_hands_spend_no_attempt,
+            what_the_tail_skipped_is_found_later_and_nothing_is_seen_twice,
+            the_next_of_a_deep_key_are_read_in_pages_past_what_is_in_front,
         }
         replay {
             a_replay_pressed_twice_queues_once_with_the_old_number,

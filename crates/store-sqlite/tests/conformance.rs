@@ -33,6 +33,10 @@ impl Subject for OnDisk {
         self.clock.advance(time);
     }
 
+    async fn another(&self) -> Arc<dyn Store> {
+        open(&self.folder, &self.clock).await
+    }
+
     async fn reopen(&mut self) {
         self.store.close().await;
         self.store = open(&self.folder, &self.clock).await;

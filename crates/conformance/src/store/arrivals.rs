@@ -155,12 +155,13 @@ pub(super) async fn order_numbers_are_never_reused_after_the_newest_row_is_delet
     }
 }
 
-pub(super) async fn twenty_copies_at_once_are_taken_once(bench: Bench) {
+pub(super) async fn twenty_copies_at_once_on_two_nodes_are_taken_once(bench: Bench) {
     let new = arrival("p/in", "1").to(&["q/out"]);
     let barrier = Arc::new(tokio::sync::Barrier::new(20));
+    let nodes = [bench.store(), bench.another().await];
     let copies: Vec<_> = (0..20)
-        .map(|_| {
-            let (store, barrier) = (bench.store(), barrier.clone());
+        .map(|copy| {
+            let (store, barrier) = (nodes[copy % 2].clone(), barrier.clone());
             let group = [Entry::Message(new.clone())];
             tokio::spawn(async move {
                 barrier.wait().await;

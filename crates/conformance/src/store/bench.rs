@@ -47,6 +47,10 @@ impl Bench {
         self.subject.store()
     }
 
+    pub(crate) async fn another(&self) -> Arc<dyn Store> {
+        self.subject.another().await
+    }
+
     pub(crate) async fn pass(&self, seconds: u64) {
         self.subject.pass(Duration::from_secs(seconds)).await;
     }

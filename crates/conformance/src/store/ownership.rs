@@ -129,11 +129,12 @@ pub(super) async fn eight_racing_nodes_never_hold_one_lane_twice(bench: Bench) {
     for index in 0..8 {
         nodes.push(store.join(&format!("node {index}"), &plan("1")).await.unwrap());
     }
+    let stores = [bench.store(), bench.another().await];
     for round in 0..5 {
         let mut races = tokio::task::JoinSet::new();
-        for node in nodes.iter().copied() {
+        for (at, node) in nodes.iter().copied().enumerate() {
             for lane in lanes.iter().cloned() {
-                let store = bench.store();
+                let store = stores[at % 2].clone();
                 races.spawn(async move {
                     let taken = store.take_lane(&lane, None, node).await.unwrap();
                     taken.then_some((lane, node))

@@ -37,6 +37,10 @@ impl Subject for InDatabase {
         self.database.stop_clock(ahead);
     }
 
+    async fn another(&self) -> Arc<dyn Store> {
+        open(&self.database).await
+    }
+
     async fn reopen(&mut self) {
         self.store.close().await;
         self.store = open(&self.database).await;

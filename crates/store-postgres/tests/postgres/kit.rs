@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pabal_conformance::postgres::{Database, OWNER, RUNTIME, Server};
 use pabal_core::{Secret, SystemClock};
 use pabal_store_postgres::{OpenError, Options, PostgresStore};
+use tokio::sync::OnceCell;
 
 pub(crate) fn options(database: &Database<'_>, role: &str) -> Options {
     Options {
@@ -16,11 +17,15 @@ pub(crate) fn options(database: &Database<'_>, role: &str) -> Options {
 }
 
 /// A database that its owner has prepared for the role that runs.
-pub(crate) async fn prepared(server: &Server) -> Database<'_> {
-    let database = server.database();
-    PostgresStore::migrate(&options(&database, OWNER)).await.unwrap();
-    database.ask(&format!("SELECT pabal.grant_to('{RUNTIME}')"));
-    database
+pub(crate) async fn prepared(server: &'static Server) -> Database<'static> {
+    static FIRST: OnceCell<Database<'static>> = OnceCell::const_new();
+    let first = FIRST.get_or_init(async || {
+        let database = server.database();
+        PostgresStore::migrate(&options(&database, OWNER)).await.unwrap();
+        database.ask(&format!("SELECT pabal.grant_to('{RUNTIME}')"));
+        database
+    });
+    server.copy(first.await)
 }
 
 pub(crate) async fn open_as(

@@ -106,7 +106,7 @@ async fn dropped_days_leave_what_waits_holds_is_dead_or_unrouted() {
     let sizes: Vec<_> = back.iter().map(|it| it.size).collect();
     assert_eq!(sizes, [200_000, 300_000, 400_000]);
     assert!(store.load(&which).await.unwrap().iter().all(Option::is_some));
-    let group: Vec<_> = back.iter().map(|it| delivered(it)).collect();
+    let group: Vec<_> = back.iter().map(delivered).collect();
     assert_eq!(store.settle(epoch, &group).await.unwrap(), [Settled::Done; 3]);
     housekeep(&*store, &keep(7)).await;
     assert_eq!(database.ask("SELECT count(*) FROM pabal.message_kept"), "1", "the unrouted one");
