@@ -12,7 +12,16 @@ impl Config {
     #[must_use]
     pub fn effective(&self) -> Value {
         let hub = &self.hub;
-        let StoreConfig::Sqlite(store) = &hub.store;
+        let store = match &hub.store {
+            StoreConfig::Sqlite(path) => json!({ "sqlite": path }),
+            StoreConfig::Postgres { url, listen, connections } => {
+                let mut postgres = json!(url);
+                postgres["listen"] = json!(listen);
+                postgres["connections"] = json!(connections);
+                json!({ "postgres": postgres })
+            }
+        };
+        let retention = &hub.retention;
         let tls = hub
             .http
             .tls
@@ -21,7 +30,15 @@ impl Config {
         let mut all = json!({
             "hub": {
                 "name": hub.name,
-                "store": { "sqlite": store },
+                "node": hub.node,
+                "store": store,
+                "lease": time(hub.lease),
+                "retention": {
+                    "bodies": time(retention.bodies),
+                    "history": time(retention.history),
+                    "inbox": time(retention.inbox),
+                    "dead_letters": time(retention.dead_letters),
+                },
                 "http": { "listen": hub.http.listen.to_string(), "tls": tls },
                 "admin": { "listen": hub.admin.listen.to_string(), "token": hub.admin.token },
                 "timezone": hub.timezone,
@@ -45,6 +62,15 @@ impl Config {
         });
         drop_nulls(&mut all);
         all
+    }
+
+    /// What must be the same on every node of a hub, as text: not where this one listens, logs or
+    /// stores.
+    #[must_use]
+    pub fn shared(&self) -> String {
+        let all = self.effective();
+        let hub = ["name", "lease", "retention", "body_max"].map(|key| &all["hub"][key]);
+        json!([hub, all["partners"]]).to_string()
     }
 
     /// The same as TOML.
@@ -74,6 +100,7 @@ fn destination(destination: &DestinationConfig) -> Value {
         "on_dead": destination.on_dead,
         "retry": destination.retry,
         "breaker": destination.breaker,
+        "lanes": destination.lanes,
         "concurrency": destination.concurrency,
         "rate": destination.rate.map(|rate| rate.to_string()),
         &destination.adapter.name: adapter,

@@ -13,7 +13,7 @@ use figment::{
     providers::Serialized,
     value::{Dict, Map as Profiles, Value as FigmentValue},
 };
-use pabal_core::SecretReference;
+use pabal_core::{Retention, SecretReference};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -36,6 +36,12 @@ pub struct HubConfig {
     pub body_bytes_max: usize,
     /// How long work in hand may take to end at a stop.
     pub grace: Duration,
+    /// This node's name, for people; without one it is the machine's.
+    pub node: Option<String>,
+    /// Where many nodes share the store: one that was not heard of for so long loses what it holds.
+    pub lease: Duration,
+    /// For how long what is over is kept.
+    pub retention: Retention,
     /// What is logged, and how.
     pub log: LogConfig,
     /// Where the settings stand.
@@ -48,6 +54,16 @@ pub struct HubConfig {
 pub enum StoreConfig {
     /// In this file, relative to the directory that holds the configuration directory.
     Sqlite(PathBuf),
+    /// In a PostgreSQL database, which any number of nodes may share.
+    Postgres {
+        /// Where its URL is; it holds a password.
+        url: SecretReference,
+        /// A URL that goes to the server directly, for notifications, if the other one goes through
+        /// a transaction pooler.
+        listen: Option<SecretReference>,
+        /// Connections for the engine.
+        connections: u32,
+    },
 }
 
 /// The listener for partners.
@@ -99,6 +115,9 @@ pub enum LogFormat {
     Json,
 }
 
+const LEASE_MIN: Duration = Duration::from_secs(2);
+const LEASE_MAX: Duration = Duration::from_secs(600);
+
 /// The file's form. Every table has defaults, so that a value set aside for a fault makes no second
 /// one.
 #[derive(Serialize, Deserialize)]
@@ -113,6 +132,11 @@ struct HubToml {
     body_max: ByteSize,
     #[serde(with = "humantime_serde")]
     grace: Duration,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    #[serde(with = "humantime_serde")]
+    lease: Duration,
+    retention: RetentionToml,
     log: LogToml,
 }
 
@@ -120,6 +144,45 @@ struct HubToml {
 #[serde(rename_all = "kebab-case")]
 enum StoreToml {
     Sqlite(PathBuf),
+    Postgres(PostgresToml),
+}
+
+/// The reference to the URL, and beside it what else there is to say.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PostgresToml {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    env: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listen: Option<SecretReference>,
+    #[serde(default = "connections")]
+    connections: u32,
+}
+
+fn connections() -> u32 {
+    16
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RetentionToml {
+    #[serde(with = "humantime_serde")]
+    bodies: Duration,
+    #[serde(with = "humantime_serde")]
+    history: Duration,
+    #[serde(with = "humantime_serde")]
+    inbox: Duration,
+    #[serde(with = "humantime_serde")]
+    dead_letters: Duration,
+}
+
+impl Default for RetentionToml {
+    fn default() -> Self {
+        let Retention { bodies, history, inbox, dead_letters } = Retention::default();
+        Self { bodies, history, inbox, dead_letters }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -163,6 +226,9 @@ impl Default for HubToml {
             timezone: "Asia/Seoul".to_owned(),
             body_max: ByteSize::b(pabal_core::BODY_BYTES_MAX as u64),
             grace: Duration::from_secs(10),
+            node: None,
+            lease: Duration::from_secs(15),
+            retention: RetentionToml::default(),
             log: LogToml::default(),
         }
     }
@@ -302,6 +368,21 @@ pub(crate) fn read(
     if literal.is_some() {
         parser.faults.push(Fault::literal_secret(&position.below("admin.token")));
     }
+    for place in ["store.postgres", "store.postgres.listen"] {
+        let (path, key) = place.rsplit_once('.').unwrap_or(("", place));
+        let table = path
+            .split('.')
+            .try_fold(&mut fields, |table, key| table.get_mut(key).and_then(Value::as_object_mut));
+        if let Some(table) = table
+            && table.get(key).is_some_and(Value::is_string)
+        {
+            table.remove(key);
+            parser.faults.push(Fault::literal_secret(&position.below(place)));
+        }
+    }
+    if fields.get("store").and_then(Value::as_object).is_some_and(Map::is_empty) {
+        fields.remove("store");
+    }
     let faults_before = parser.count();
     let hub: HubToml = parser.table(fields, Table::Hub, &position).unwrap_or_default();
     check(&hub, parser.count() == faults_before, &position, parser);
@@ -332,6 +413,35 @@ fn check(hub: &HubToml, whole: bool, position: &Position, parser: &mut Parser<'_
     if hub.body_max.as_u64() == 0 {
         wrong("body_max", "no body would be small enough", "the default is \"16 MiB\"");
     }
+    if let StoreToml::Postgres(postgres) = &hub.store {
+        if postgres.env.is_some() == postgres.file.is_some() {
+            wrong(
+                "store.postgres",
+                "not one place where the database's URL is",
+                "write postgres = { env = \"PABAL_DATABASE_URL\" } or { file = \"…\" }",
+            );
+        }
+        if !(2..=500).contains(&postgres.connections) {
+            wrong("store.postgres.connections", "not between 2 and 500", "the default is 16");
+        }
+    }
+    if hub.node.as_ref().is_some_and(|node| !is_name(node)) {
+        wrong("node", "not a name", "1 to 64 lower-case letters, digits, `-` or `_`");
+    }
+    if !(LEASE_MIN..=LEASE_MAX).contains(&hub.lease) {
+        wrong(
+            "lease",
+            "not between 2 seconds and 10 minutes",
+            "a node that is gone is replaced after this time; the default is \"15s\"",
+        );
+    }
+    if hub.retention.inbox < hub.retention.bodies {
+        wrong(
+            "retention.inbox",
+            "shorter than `bodies`",
+            "an id must be remembered at least as long as its message: make `inbox` longer",
+        );
+    }
     if hub.http.listen == hub.admin.listen && hub.http.listen.port() != 0 {
         wrong("admin.listen", "the same address as http.listen", "give each its own port");
     }
@@ -344,11 +454,21 @@ pub(crate) fn stand_in(directory: &Path) -> HubConfig {
 
 /// The settings as plain data, with paths that can be opened.
 fn planned(hub: HubToml, directory: &Path, position: Position) -> HubConfig {
-    let StoreToml::Sqlite(store) = hub.store;
     let parent = directory.parent().unwrap_or(directory);
+    let store = match hub.store {
+        StoreToml::Sqlite(path) => StoreConfig::Sqlite(parent.join(path)),
+        StoreToml::Postgres(PostgresToml { env, file, listen, connections }) => {
+            let url = match (env, file) {
+                (_, Some(file)) => SecretReference::File(file),
+                (env, None) => SecretReference::Env(env.unwrap_or_default()),
+            };
+            StoreConfig::Postgres { url, listen, connections }
+        }
+    };
+    let RetentionToml { bodies, history, inbox, dead_letters } = hub.retention;
     HubConfig {
         name: hub.name.unwrap_or_default(),
-        store: StoreConfig::Sqlite(parent.join(store)),
+        store,
         http: HttpConfig {
             listen: hub.http.listen,
             tls: hub.http.tls.map(|tls| TlsConfig {
@@ -361,6 +481,9 @@ fn planned(hub: HubToml, directory: &Path, position: Position) -> HubConfig {
         timezone: hub.timezone,
         body_bytes_max: usize::try_from(hub.body_max.as_u64()).unwrap_or(usize::MAX),
         grace: hub.grace,
+        node: hub.node,
+        lease: hub.lease,
+        retention: Retention { bodies, history, inbox, dead_letters },
         log: LogConfig { format: hub.log.format, filter: hub.log.filter },
         position,
     }

@@ -13,6 +13,7 @@ pub(crate) enum Table {
     Tls,
     Admin,
     Log,
+    Retention,
     Partner,
     Contact,
     Destination,
@@ -28,9 +29,20 @@ impl Table {
     /// The keys it may hold. Tables of adapters beside them are known elsewhere.
     pub(crate) fn keys(self) -> &'static [&'static str] {
         match self {
-            Self::Hub => {
-                &["name", "store", "http", "admin", "timezone", "body_max", "grace", "log"]
-            }
+            Self::Hub => &[
+                "name",
+                "node",
+                "store",
+                "lease",
+                "retention",
+                "http",
+                "admin",
+                "timezone",
+                "body_max",
+                "grace",
+                "log",
+            ],
+            Self::Retention => &["bodies", "history", "inbox", "dead_letters"],
             Self::Http => &["listen", "tls"],
             Self::Tls => &["cert", "key", "client_ca"],
             Self::Admin => &["listen", "token"],
@@ -47,6 +59,7 @@ impl Table {
                 "on_dead",
                 "retry",
                 "breaker",
+                "lanes",
                 "concurrency",
                 "rate",
             ],
@@ -65,6 +78,7 @@ impl Table {
             (Self::Hub, "http") => Self::Http,
             (Self::Hub, "admin") => Self::Admin,
             (Self::Hub, "log") => Self::Log,
+            (Self::Hub, "retention") => Self::Retention,
             (Self::Http, "tls") => Self::Tls,
             (Self::Partner, "contacts") => Self::Contact,
             (Self::Destination, "retry") => Self::Retry,
@@ -83,6 +97,7 @@ impl Table {
             Self::Tls => "the table `http.tls`".to_owned(),
             Self::Admin => "the table `admin`".to_owned(),
             Self::Log => "the table `log`".to_owned(),
+            Self::Retention => "the table `retention`".to_owned(),
             Self::Partner => "the top of the partner's file".to_owned(),
             Self::Contact => "`contacts = [{ … }]`".to_owned(),
             Self::Destination => format!("[destination.{name}]"),
@@ -97,8 +112,8 @@ impl Table {
 
     fn family(self) -> &'static [Self] {
         match self {
-            Self::Hub | Self::Http | Self::Tls | Self::Admin | Self::Log => {
-                &[Self::Hub, Self::Http, Self::Tls, Self::Admin, Self::Log]
+            Self::Hub | Self::Http | Self::Tls | Self::Admin | Self::Log | Self::Retention => {
+                &[Self::Hub, Self::Http, Self::Tls, Self::Admin, Self::Log, Self::Retention]
             }
             Self::Partner | Self::Contact => &[Self::Partner, Self::Contact, Self::Destination],
             Self::Destination | Self::Retry | Self::Breaker | Self::Answer => {

@@ -70,6 +70,8 @@ struct DestinationToml {
     retry: RetryPolicy,
     #[serde(default)]
     breaker: BreakerPolicy,
+    #[serde(default = "lanes", deserialize_with = "read_lanes")]
+    lanes: u16,
     #[serde(default = "concurrency", deserialize_with = "read_concurrency")]
     concurrency: usize,
     rate: Option<Rate>,
@@ -77,6 +79,19 @@ struct DestinationToml {
 
 fn concurrency() -> usize {
     16
+}
+
+fn lanes() -> u16 {
+    1
+}
+
+/// A lane without a slot would never have anything to do.
+fn read_lanes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    let number = i64::deserialize(deserializer)?;
+    match u16::try_from(number) {
+        Ok(lanes) if (1..=pabal_core::SLOTS).contains(&lanes) => Ok(lanes),
+        _ => Err(D::Error::custom(format!("{number} is not between 1 and {}", pabal_core::SLOTS))),
+    }
 }
 
 const CONCURRENCY_MAX: i64 = 1024;
@@ -268,6 +283,7 @@ fn destination(
         on_dead: read.on_dead.unwrap_or_else(|| OnDead::default_for(read.order)),
         retry: read.retry,
         breaker: read.breaker,
+        lanes: read.lanes,
         concurrency: read.concurrency,
         rate: read.rate,
         adapter,
@@ -288,6 +304,13 @@ fn check(read: &DestinationToml, whole: bool, position: &Position, parser: &mut 
             "takes",
             "it takes no message at all".to_owned(),
             "list the types it takes, e.g. takes = [\"application.*\"]; \"*\" is every type",
+        );
+    }
+    if read.order == Order::All && read.lanes > 1 {
+        wrong(
+            "lanes",
+            "with order = \"all\" there is one lane: one message goes at a time".to_owned(),
+            "leave it out, or choose order = \"key\"",
         );
     }
     if read.retry.attempts == 0 {

@@ -124,6 +124,8 @@ pub struct DestinationConfig {
     pub retry: RetryPolicy,
     /// When it stops spending attempts.
     pub breaker: BreakerPolicy,
+    /// Over how many lanes it is spread, each held by one node.
+    pub lanes: u16,
     /// How many calls at once.
     pub concurrency: usize,
     /// How many messages per time at most.

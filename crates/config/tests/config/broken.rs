@@ -305,3 +305,32 @@ fn the_hub_alone_is_read_whatever_stands_in_the_partners_files() {
     }
     assert!(pabal_config::load_hub(&directory.path(), Some("prdo"), []).is_err());
 }
+
+#[test]
+fn what_a_store_and_its_nodes_cannot_be_is_refused_and_no_url_is_quoted() {
+    let cases = [
+        ("store = { postgres = \"postgres://u:s3cret@h/d\" }", "store.postgres", "secret"),
+        (
+            "store = { postgres = { env = \"U\", listen = \"postgres://u:s3cret@h/d\" } }",
+            "store.postgres.listen",
+            "secret",
+        ),
+        ("store = { postgres = { connections = 4 } }", "store.postgres", "not one place"),
+        (
+            "store = { postgres = { env = \"U\", connections = 1 } }",
+            "store.postgres.connections",
+            "not between 2 and 500",
+        ),
+        ("lease = \"1s\"", "lease", "not between 2 seconds"),
+        ("node = \"A B\"", "node", "not a name"),
+        ("retention = { bodies = \"100d\" }", "retention.inbox", "shorter than `bodies`"),
+        ("retention = { bodys = \"1d\" }", "retention.bodys", "unknown key"),
+    ];
+    for (line, key, message) in cases {
+        let directory = Directory::with(&[("hub.toml", &format!("{HUB}{line}\n"))]);
+        let faults = directory.load().unwrap_err();
+        let text = faults.to_string();
+        assert!(text.contains(message) && !text.contains("s3cret"), "{line}: {text}");
+        assert!(faults.iter().any(|fault| fault.key == key), "{line}: {text}");
+    }
+}

@@ -140,3 +140,35 @@ fn an_overlay_and_the_environment_lie_over_the_files() {
     assert!(destination.answer.is_none());
     assert_eq!(destination.retry.attempts, 3);
 }
+
+#[test]
+fn a_database_is_named_by_reference_and_nodes_are_told_what_they_share() {
+    let hub = r#"
+name = "central"
+node = "a"
+store = { postgres = { env = "URL", listen = { file = "direct" }, connections = 8 } }
+lease = "30s"
+retention = { bodies = "14d", inbox = "30d" }
+"#;
+    let partner = WELFARE.replace("takes", "lanes = 4\ntakes");
+    let load = |hub: &str| {
+        let directory = Directory::with(&[("hub.toml", hub), ("partners/welfare.toml", &partner)]);
+        directory.load().unwrap()
+    };
+    let config = load(hub);
+    let expected = StoreConfig::Postgres {
+        url: SecretReference::Env("URL".into()),
+        listen: Some(SecretReference::File("direct".into())),
+        connections: 8,
+    };
+    assert_eq!(config.hub.store, expected);
+    assert_eq!((config.hub.node.as_deref(), config.hub.lease.as_secs()), (Some("a"), 30));
+    let days = |time: Duration| time.as_secs() / 86_400;
+    let kept = &config.hub.retention;
+    assert_eq!((days(kept.bodies), days(kept.history), days(kept.inbox)), (14, 365, 30));
+    assert_eq!(config.destinations[0].lanes, 4);
+    // Where a node stands is its own business; what it runs is everybody's.
+    let other = hub.replace("\"a\"", "\"b\"").replace("\"URL\"", "\"OTHER\"");
+    assert_eq!(load(&other).shared(), config.shared());
+    assert_ne!(load(&hub.replace("30s", "20s")).shared(), config.shared());
+}
