@@ -76,6 +76,8 @@ pub struct Hub {
     binary: PathBuf,
     way_in: WayIn,
     admin: u16,
+    /// What the names of its own small files begin with.
+    files: PathBuf,
     token: Option<String>,
     environment: Vec<(String, String)>,
     client: reqwest::Client,
@@ -94,6 +96,7 @@ impl Hub {
         folder: TempDir,
         binary: PathBuf,
         ports: (u16, u16),
+        files: PathBuf,
         token: Option<String>,
         environment: Vec<(String, String)>,
     ) -> Self {
@@ -103,6 +106,7 @@ impl Hub {
             binary,
             way_in: WayIn::new(http),
             admin,
+            files,
             token,
             environment,
             client: client(),
@@ -194,9 +198,30 @@ impl Hub {
     /// # Panics
     /// If it does not run.
     pub fn signal(&self) {
+        self.send(Signal::TERM);
+    }
+
+    /// Lets it stand still in the middle of whatever it does, as a machine does that is short of
+    /// memory or moved elsewhere: its connections stay, and nobody answers.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn freeze(&self) {
+        self.send(Signal::STOP);
+    }
+
+    /// Lets it go on after [`Hub::freeze`].
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn thaw(&self) {
+        self.send(Signal::CONT);
+    }
+
+    fn send(&self, signal: Signal) {
         let pid = self.pid().expect("the hub runs");
         let pid = Pid::from_raw(pid.cast_signed()).expect("a process id is not 0");
-        kill_process(pid, Signal::TERM).expect("the hub can be signalled");
+        kill_process(pid, signal).expect("the hub can be signalled");
     }
 
     /// Asks it to stop and waits for its end.
@@ -356,8 +381,18 @@ impl Hub {
         format!("http://127.0.0.1:{}{path}", self.admin)
     }
 
+    /// [`Hub::cli`] with these environment variables in place of the hub's own.
+    ///
+    /// # Panics
+    /// If it does not end within [`crate::LIMIT`].
+    pub async fn cli_with(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Ran {
+        let mut command = self.command();
+        command.args(arguments).envs(variables.iter().copied());
+        finish(command, b"").await
+    }
+
     /// The token of its configuration, or else the one that the running hub wrote beside its
-    /// database.
+    /// database, or into `var/` if that is elsewhere.
     ///
     /// # Panics
     /// If it is not there.
@@ -366,7 +401,7 @@ impl Hub {
         if let Some(token) = &self.token {
             return token.clone();
         }
-        let mut path = self.database().into_os_string();
+        let mut path = self.files.clone().into_os_string();
         path.push(".token");
         std::fs::read_to_string(&path)
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()))

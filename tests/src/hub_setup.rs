@@ -9,6 +9,9 @@ use tempfile::TempDir;
 
 use crate::{Hub, free_port, pabal_binary};
 
+/// The variable that holds the URL of a hub's PostgreSQL database.
+pub(crate) const DATABASE_URL: &str = "PABAL_DATABASE_URL";
+
 /// A configuration in the making: a folder of its own with `config/hub.toml`, partner files, and
 /// `var/` for the database.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub struct HubSetup {
     admin: u16,
     token: Option<String>,
     hub: Option<String>,
+    node: String,
+    on_postgres: bool,
     more: String,
     environment: Vec<(String, String)>,
 }
@@ -36,6 +41,8 @@ impl HubSetup {
             admin: free_port(),
             token: None,
             hub: None,
+            node: "node".to_owned(),
+            on_postgres: false,
             more: String::new(),
             environment: Vec::new(),
         }
@@ -66,8 +73,22 @@ impl HubSetup {
         self
     }
 
+    /// On the PostgreSQL database at this URL instead of a SQLite file.
+    #[must_use]
+    pub fn postgres(mut self, url: &str) -> Self {
+        self.on_postgres = true;
+        self.variable(DATABASE_URL, url)
+    }
+
+    /// Its name among the nodes of a hub, by which its files are found as well; only on PostgreSQL.
+    #[must_use]
+    pub fn node(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.node);
+        self
+    }
+
     /// All of `hub.toml`; `{http}` and `{admin}` stand for the listeners' addresses, `{database}`
-    /// for the path of the SQLite file.
+    /// for the path of the SQLite file, `{node}` for the node's name.
     #[must_use]
     pub fn whole_hub_toml(mut self, toml: &str) -> Self {
         self.hub = Some(toml.to_owned());
@@ -101,24 +122,30 @@ impl HubSetup {
     /// If the files cannot be written.
     #[must_use]
     pub fn prepare(self) -> Hub {
-        const HUB: &str = "\
-name = \"test\"
-store = { sqlite = \"{database}\" }
-http = { listen = \"{http}\" }
-admin = { listen = \"{admin}\" }
-";
+        const LISTENERS: &str =
+            "http = { listen = \"{http}\" }\nadmin = { listen = \"{admin}\" }\n";
+        let store = if self.on_postgres {
+            format!(
+                "node = \"{{node}}\"\nstore = {{ postgres = {{ env = \"{DATABASE_URL}\" }} }}\n"
+            )
+        } else {
+            "store = { sqlite = \"{database}\" }\n".to_owned()
+        };
         let address = |port: u16| format!("127.0.0.1:{port}");
         let database = self.folder.path().join("var/pabal.db");
         let mut toml = self
             .hub
-            .unwrap_or_else(|| HUB.to_owned())
+            .unwrap_or_else(|| format!("name = \"test\"\n{store}{LISTENERS}"))
             .replace("{http}", &address(self.http))
             .replace("{admin}", &address(self.admin))
-            .replace("{database}", &database.display().to_string());
+            .replace("{database}", &database.display().to_string())
+            .replace("{node}", &self.node);
         toml.push_str(&self.more);
         write(&self.folder.path().join("config/hub.toml"), toml.as_bytes());
         let binary = self.binary.unwrap_or_else(pabal_binary);
-        Hub::new(self.folder, binary, (self.http, self.admin), self.token, self.environment)
+        let own = if self.on_postgres { self.node } else { "pabal.db".to_owned() };
+        let files = self.folder.path().join("var").join(own);
+        Hub::new(self.folder, binary, (self.http, self.admin), files, self.token, self.environment)
     }
 
     /// Writes it all down, starts the hub and waits until it is ready.

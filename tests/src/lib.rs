@@ -18,6 +18,25 @@
 //! hub.kill9().await;
 //! # }
 //! ```
+//!
+//! Several nodes of one hub on one PostgreSQL database, in folders of their own:
+//!
+//! ```no_run
+//! # async fn example(town: &str, welfare: &str) {
+//! use pabal_tests::Nodes;
+//!
+//! let mut nodes = Nodes::start(2, |hub| {
+//!     hub.partner("town", town).partner("welfare", welfare).hub_toml("lease = \"2s\"")
+//! })
+//! .await;
+//! nodes.wait_for_lanes("welfare/orders", 4, true).await;
+//! nodes.node(0).hand_over("town/orders", "id-1", &[], "{}").await;
+//! nodes.node_mut(0).kill9().await;
+//! nodes.node(1).freeze();
+//! nodes.postgres.restart_immediately().await;
+//! nodes.node(1).thaw();
+//! # }
+//! ```
 
 mod answer;
 mod command;
@@ -27,6 +46,7 @@ mod hub;
 mod hub_setup;
 mod log;
 mod metrics;
+mod nodes;
 mod partner;
 mod proxy;
 mod python;
@@ -40,6 +60,7 @@ pub use http_client::{Reply, client};
 pub use hub::{Hub, pabal, pabal_binary, pabal_within};
 pub use hub_setup::HubSetup;
 pub use metrics::Metrics;
+pub use nodes::{Nodes, Postgres};
 pub use partner::{Outcome, Partner, Request};
 pub use proxy::Proxy;
 pub use python::python;
