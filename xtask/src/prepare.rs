@@ -19,7 +19,11 @@ struct Tool {
     needed_for: &'static str,
 }
 
-const TOOLS: [Tool; 3] = [
+/// Debian keeps the server's programs out of PATH.
+const INITDB: &str =
+    "ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || initdb --version >/dev/null 2>&1";
+
+const TOOLS: [Tool; 5] = [
     Tool {
         program: "curl",
         check: &["--version"],
@@ -31,6 +35,18 @@ const TOOLS: [Tool; 3] = [
         check: &["-c", "import venv, ensurepip"],
         package: "python3-venv",
         needed_for: "the CloudEvents and Standard Webhooks libraries",
+    },
+    Tool {
+        program: "sh",
+        check: &["-c", INITDB],
+        package: "postgresql",
+        needed_for: "throw-away servers for the store and for hubs of many nodes",
+    },
+    Tool {
+        program: "psql",
+        check: &["--version"],
+        package: "postgresql-client",
+        needed_for: "asking those servers",
     },
     Tool {
         program: "systemd-analyze",

@@ -119,6 +119,20 @@ mod tests {
     }
 
     #[test]
+    fn every_named_case_is_in_the_kit() {
+        let is_kit = |path: &String| path.starts_with("crates/conformance/src/");
+        let files = crate::tidy::tracked_files().unwrap().into_iter().filter(is_kit);
+        let kit: String =
+            files.filter_map(|path| fs::read_to_string(root().join(path)).ok()).collect();
+        for mutation in read().unwrap().iter().flat_map(|list| &list.mutations) {
+            for case in &mutation.caught_by {
+                let is_there = kit.contains(&format!("fn {case}("));
+                assert!(is_there, "{}: there is no case `{case}`", mutation.name);
+            }
+        }
+    }
+
+    #[test]
     fn there_are_enough_of_every_kind() {
         let lists = read().unwrap();
         for kind in ["store", "adapter"] {
