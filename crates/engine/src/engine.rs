@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use pabal_core::{Clock, EndpointName, NodePlan, Sender, Stop, Store, StoreError};
+use pabal_core::{Clock, EndpointName, Epoch, NodePlan, Sender, Stop, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -42,6 +42,7 @@ pub struct Engine {
     wake: Wake,
     broken: Stop,
     statuses: Vec<Arc<Mutex<DestinationStatus>>>,
+    lease: Option<Lease>,
     running: Mutex<Option<Running>>,
 }
 
@@ -154,6 +155,7 @@ impl Engine {
         }
 
         let mut statuses = Vec::new();
+        let mut own_lease = None;
         if idle {
             drop::<Vec<Destination>>(destinations);
         } else {
@@ -169,6 +171,7 @@ impl Engine {
             })
             .await?;
             let lease = Lease::new(term, Arc::clone(&clock), lease);
+            own_lease = Some(lease.clone());
             let (jobs, queue) = mpsc::unbounded_channel();
             let settling = settler::run(Arc::clone(&store), Arc::clone(&clock), queue);
             running.settler = Some(supervise(&broken, "the settler", settling));
@@ -241,7 +244,8 @@ impl Engine {
             running.keeper = Some((to_keeper, keeping));
         }
         let running = Mutex::new(Some(running));
-        Ok(Self { store, router, clock, grace, wake, broken, statuses, running })
+        let lease = own_lease;
+        Ok(Self { store, router, clock, grace, wake, broken, statuses, lease, running })
     }
 
     /// The inbox of a source: what is handed to it is taken as if its receiver had brought it.
@@ -258,6 +262,12 @@ impl Engine {
     /// Looks at once for what an operator's verb changed in the store.
     pub fn wake(&self) {
         self.wake.ask();
+    }
+
+    /// This node's life; none in an idle engine.
+    #[must_use]
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.lease.as_ref().map(|lease| lease.term().epoch)
     }
 
     /// Where each destination stands, in the order of the setup; empty in an idle engine.

@@ -77,6 +77,8 @@ pub(crate) enum Command {
     Config(Config),
     /// Makes or updates the tables of the store
     Migrate,
+    /// Removes what is over for longer than `retention` says; a running hub does so by itself
+    Prune,
 }
 
 /// `pabal demo`
@@ -95,6 +97,10 @@ pub(crate) struct Demo {
     /// Decides which faults happen when
     #[arg(long, default_value_t = 1597, value_name = "N")]
     pub(crate) seed: u64,
+    /// Keeps everything in this PostgreSQL database instead of a file of its own, in its schema
+    /// `pabal`, which must not hold anything yet: postgres://user:password@host:port/database
+    #[arg(long, value_name = "URL", env = "PABAL_DEMO_POSTGRES", hide_env_values = true)]
+    pub(crate) postgres: Option<String>,
     /// Writes each agency's book into this directory, as JSON lines
     #[arg(long, value_name = "DIR")]
     pub(crate) books: Option<PathBuf>,

@@ -30,7 +30,7 @@ pub(crate) enum Client {
         holder: String,
     },
     /// None does: this process holds the store while the command lasts.
-    Here { router: Router, token: Secret, engine: Arc<Engine>, _lock: RunLock },
+    Here { router: Router, token: Secret, engine: Arc<Engine>, _lock: Option<RunLock> },
 }
 
 impl Client {

@@ -132,7 +132,7 @@ impl<'a> Composer<'a> {
             on_dead: destination.on_dead,
             retry: destination.retry.clone(),
             breaker: destination.breaker.clone(),
-            lanes: 1,
+            lanes: destination.lanes,
             concurrency: destination.concurrency,
             rate: destination.rate.map(|rate| f64::from(rate.count) / rate.per.as_secs_f64()),
             sender,

@@ -5,7 +5,7 @@ use std::{io::ErrorKind, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use clap::Parser;
 use pabal_adapter_rest::{Ingress, RestAdapter};
-use pabal_config::Faults;
+use pabal_config::{Faults, StoreConfig};
 use pabal_core::{Adapter, Clock, SystemClock};
 use pabal_store_sqlite::{LockError, RunLock};
 
@@ -15,9 +15,9 @@ use crate::{
     client::Client,
     commands, demo, logging, out,
     plan::{Depth, Plan},
-    running::{Running, Stage, open},
+    running::{Running, Stage},
     signals::StopSignals,
-    token,
+    stores, token,
 };
 
 /// What failed.
@@ -188,13 +188,12 @@ fn check(plan: Result<Plan>, json: bool) -> Result<ExitCode> {
 
 /// `pabal migrate`
 async fn migrate(plan: &Plan, clock: Arc<dyn Clock>, json: bool) -> Result<ExitCode> {
-    let _lock = RunLock::take(plan.database())?;
-    open(plan, clock).await?;
+    let done = stores::migrate(plan, clock).await?;
     if json {
-        out::json(&serde_json::json!({ "database": plan.database(), "up_to_date": true }))?;
+        out::json(&serde_json::json!({ "database": stores::kind(plan), "up_to_date": true }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    out::line(format_args!("{} is up to date", plan.database().display()));
+    out::line(done);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -205,19 +204,30 @@ async fn connect(
     clock: Arc<dyn Clock>,
 ) -> Result<Client> {
     let plan = load(Depth::Hub)?;
-    let database = plan.database();
+    let place = plan.place();
     // To look at what is not there must not make it.
     let makes = matches!(command, Command::Send(_) | Command::Pause(_) | Command::Resume(_));
+    let shared = !matches!(plan.store(), StoreConfig::Sqlite(_));
+    if shared {
+        // A hub on this machine is asked; without one the store itself, which others share.
+        let remote = Client::remote(place, plan.admin(), plan.token()?, "the hub".to_owned());
+        if let Ok(remote) = remote
+            && remote.answers(&*clock).await
+        {
+            return Ok(remote);
+        }
+        return here(load, clock, None).await;
+    }
     anyhow::ensure!(
-        makes || database.try_exists().unwrap_or(true),
+        makes || place.try_exists().unwrap_or(true),
         "there is no database yet at {}: `pabal run` makes it",
-        database.display()
+        place.display()
     );
     let give_up = clock.elapsed() + ANOTHER_COMMAND;
     let lock = loop {
-        match RunLock::take(database) {
+        match RunLock::take(place) {
             Err(LockError::Held { holder, .. }) => {
-                let remote = Client::remote(database, plan.admin(), plan.token()?, holder);
+                let remote = Client::remote(place, plan.admin(), plan.token()?, holder);
                 // Another command is soon done, and a hub that starts soon listens.
                 let answers = match &remote {
                     Ok(remote) => remote.answers(&*clock).await,
@@ -236,12 +246,24 @@ async fn connect(
         // Somebody else's hub: its operators' interface can be had with the token alone.
         Err(LockError::Io { error, .. }) if error.kind() == ErrorKind::PermissionDenied => {
             let holder = "another user".to_owned();
-            return Client::remote(database, plan.admin(), plan.token()?, holder);
+            return Client::remote(place, plan.admin(), plan.token()?, holder);
         }
         Err(error) => return Err(error.into()),
     };
+    here(load, clock, Some(lock)).await
+}
+
+/// The operators' interface in this process, on the store itself.
+async fn here(
+    load: &dyn Fn(Depth) -> Result<Plan>,
+    clock: Arc<dyn Clock>,
+    lock: Option<RunLock>,
+) -> Result<Client> {
     let plan = load(Depth::Files)?;
-    let store = open(&plan, clock.clone()).await?;
+    let store = match &lock {
+        Some(_) => stores::open(&plan, clock.clone()).await?,
+        None => stores::open_to_look(&plan, clock.clone()).await?,
+    };
     let token = token::random();
     let stage = Stage::new(&plan, store, clock, token.clone(), Phase::NotRunning);
     let engine = stage.start(&plan, true).await?;

@@ -15,6 +15,7 @@ mod client;
 mod commands;
 mod compose;
 mod demo;
+mod housekeeping;
 mod hub;
 mod listen;
 mod logging;
@@ -25,6 +26,7 @@ mod plan;
 mod running;
 mod signals;
 mod state;
+mod stores;
 mod tls;
 mod token;
 

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicI64, AtomicU64},
 };
 
-use pabal_core::{EndpointCounts, EndpointName, Timestamp};
+use pabal_core::{EndpointCounts, EndpointName, Timestamp, Vitals};
 use pabal_engine::{DestinationStatus, Event, HealthStatus, Observer};
 use prometheus_client::{
     encoding::{EncodeLabelSet, prometheus_text},
@@ -68,6 +68,36 @@ pub(crate) struct Metrics {
     conflicts: Family<OfSource, Counter>,
     refused: Family<OfSource, Counter>,
     unrouted: Family<OfSource, Counter>,
+    plan_differs: Whole,
+    store: StoreMetrics,
+}
+
+/// No label at all.
+type Plain = [(String, String); 0];
+
+/// How the store is. Families without labels: what a store does not have is not shown.
+#[derive(Debug, Default)]
+struct StoreMetrics {
+    listening: Family<Plain, Whole>,
+    relistened: Family<Plain, Whole>,
+    oldest_transaction: Family<Plain, Real>,
+    days_ahead: Family<Plain, Whole>,
+}
+
+impl StoreMetrics {
+    fn set(&self, vitals: &Vitals) {
+        if let Some(listening) = vitals.listening {
+            self.listening.get_or_create(&[]).set(i64::from(listening));
+            let times = i64::try_from(vitals.relistened).unwrap_or(i64::MAX);
+            self.relistened.get_or_create(&[]).set(times);
+        }
+        if let Some(seconds) = vitals.oldest_transaction {
+            self.oldest_transaction.get_or_create(&[]).set(seconds);
+        }
+        if let Some(days) = vitals.days_ahead {
+            self.days_ahead.get_or_create(&[]).set(days);
+        }
+    }
 }
 
 impl Metrics {
@@ -93,6 +123,8 @@ impl Metrics {
             conflicts: Family::default(),
             refused: Family::default(),
             unrouted: Family::default(),
+            plan_differs: Gauge::default(),
+            store: StoreMetrics::default(),
         };
         metrics.register();
         metrics.start_at_zero();
@@ -107,6 +139,31 @@ impl Metrics {
             "pabal_outbox_held",
             "Deliveries behind a dead letter that holds their key",
             self.held.clone(),
+        );
+        registry.register(
+            "pabal_plan_differs",
+            "Live nodes that run another configuration than this one",
+            self.plan_differs.clone(),
+        );
+        registry.register(
+            "pabal_store_listening",
+            "Whether this node hears at once of what other nodes write",
+            self.store.listening.clone(),
+        );
+        registry.register(
+            "pabal_store_relistened",
+            "How often it had to listen anew since it started",
+            self.store.relistened.clone(),
+        );
+        registry.register(
+            "pabal_store_oldest_transaction_seconds",
+            "Age of the oldest open transaction of the database, which holds up its clean-up",
+            self.store.oldest_transaction.clone(),
+        );
+        registry.register(
+            "pabal_store_days_ahead",
+            "For how many days ahead there is room for what arrives",
+            self.store.days_ahead.clone(),
         );
         registry.register("pabal_keys_held", "Keys held by a dead letter", self.keys_held.clone());
         registry.register(
@@ -195,8 +252,10 @@ impl Metrics {
         counts: &[EndpointCounts],
         unrouted: u64,
         statuses: &[DestinationStatus],
+        vitals: &Vitals,
         now: Timestamp,
     ) -> Result<String, std::fmt::Error> {
+        self.store.set(vitals);
         // A breaker that was open before a restart is told by no event.
         for status in statuses {
             let held = matches!(status.health, HealthStatus::Held { .. });
@@ -265,7 +324,9 @@ impl Observer for Metrics {
                     .get_or_create(&of_destination(destination))
                     .set(i64::from(cause.is_some()));
             }
-            Event::PlansDiffer { .. } => {}
+            Event::PlansDiffer { nodes } => {
+                self.plan_differs.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+            }
             Event::Lane { destination, held } => {
                 let gauge = self.lease.get_or_create(&of_destination(destination));
                 if held {
@@ -314,7 +375,7 @@ mod tests {
         let destination: EndpointName = "q/out".parse().unwrap();
         let metrics = Metrics::new(vec![source.clone()], vec![destination.clone()]);
         let now = Timestamp::UNIX_EPOCH + Duration::from_secs(100);
-        let before = metrics.render(&[], 0, &[], now).unwrap();
+        let before = metrics.render(&[], 0, &[], &Vitals::default(), now).unwrap();
         for line in [
             "pabal_outbox_waiting{destination=\"q/out\"} 0",
             "pabal_outbox_oldest_age_seconds{destination=\"q/out\"} 0.0",
@@ -346,7 +407,7 @@ mod tests {
             oldest: Some(Timestamp::UNIX_EPOCH + Duration::from_secs(40)),
             dead: 1,
         };
-        let after = metrics.render(&[counts], 5, &[], now).unwrap();
+        let after = metrics.render(&[counts], 5, &[], &Vitals::default(), now).unwrap();
         for line in [
             "pabal_outbox_waiting{destination=\"q/out\"} 7",
             "pabal_outbox_oldest_age_seconds{destination=\"q/out\"} 60.0",

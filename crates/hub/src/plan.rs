@@ -11,9 +11,11 @@ use anyhow::Result;
 use pabal_adapter_rest::Ingress;
 use pabal_config::{AdapterNames, Config, Faults, Loaded, LogFormat, StoreConfig, TlsConfig};
 use pabal_core::{
-    Adapter, Clock, ConfigError, EndpointName, Secret, Secrets, State, Store, SystemClock,
+    Adapter, Clock, ConfigError, EndpointName, Retention, Secret, SecretReference, Secrets, State,
+    Store, SystemClock,
 };
 use pabal_engine::{Destination, Source};
+use sha2::{Digest, Sha256};
 
 use crate::{
     compose::Composer,
@@ -27,7 +29,8 @@ pub(crate) struct Plan {
     config: Config,
     adapters: Vec<Arc<dyn Adapter>>,
     ingress: Ingress,
-    database: PathBuf,
+    node: String,
+    place: PathBuf,
     ignored: Vec<PathBuf>,
 }
 
@@ -68,11 +71,14 @@ impl Plan {
                 pabal_config::load_all(dir, profile, environment, &names)
             }
         };
-        let database = match &config.hub.store {
+        let node = config.hub.node.clone().unwrap_or_else(|| machine(&config.hub.name));
+        let place = match &config.hub.store {
             StoreConfig::Sqlite(path) => path.clone(),
-            other => anyhow::bail!("this program has no store for {other:?}"),
+            // By the node's name: two nodes that run from one directory do not get into each
+            // other's way.
+            _ => config.dir.parent().unwrap_or(&config.dir).join("var").join(&node),
         };
-        let plan = Self { config, adapters, ingress, database, ignored };
+        let plan = Self { config, adapters, ingress, node, place, ignored };
         if depth == Depth::Parts {
             // Also of what could be read beside other faults: all are told at once.
             faults = faults.iter().chain(&plan.faults()).cloned().collect();
@@ -91,6 +97,16 @@ impl Plan {
             let position = hub.position.below(key);
             faults.extend([self.config.fault_at(&position, &error)]);
         };
+        if let StoreConfig::Postgres { url, listen, .. } = &hub.store {
+            let urls = [("store.postgres", Some(url)), ("store.postgres.listen", listen.as_ref())];
+            for (key, reference) in urls {
+                if let Some(Err(error)) =
+                    reference.map(|reference| self.config.secrets.get("", reference))
+                {
+                    refuse(key, error);
+                }
+            }
+        }
         if let Some(reference) = &hub.admin.token
             && let Err(error) = self.config.secrets.get("", reference)
         {
@@ -176,17 +192,38 @@ impl Plan {
         &self.config.hub.name
     }
 
-    /// This machine's name, or something that stands for it.
+    /// This node's name.
     pub(crate) fn node(&self) -> String {
-        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        match name.trim() {
-            "" => self.hub().to_owned(),
-            name => name.to_owned(),
-        }
+        self.node.clone()
     }
 
-    pub(crate) fn database(&self) -> &Path {
-        &self.database
+    /// Of everything that must be the same on every node.
+    pub(crate) fn hash(&self) -> String {
+        let hash = Sha256::digest(self.config.shared());
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub(crate) fn store(&self) -> &StoreConfig {
+        &self.config.hub.store
+    }
+
+    /// The database file; or what stands for it, where the files lie by which the command line finds
+    /// a running hub.
+    pub(crate) fn place(&self) -> &Path {
+        &self.place
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.config.hub.lease
+    }
+
+    pub(crate) fn retention(&self) -> &Retention {
+        &self.config.hub.retention
+    }
+
+    /// The value of a secret of hub.toml, which stands under `key`.
+    pub(crate) fn secret(&self, key: &str, reference: &SecretReference) -> Result<Secret> {
+        Ok(self.config.secrets.get(key, reference)?)
     }
 
     pub(crate) fn http(&self) -> SocketAddr {
@@ -223,6 +260,15 @@ impl Plan {
     pub(crate) fn destinations(&self) -> Vec<EndpointName> {
         let destinations = self.config.destinations.iter();
         destinations.map(|destination| destination.name.clone()).collect()
+    }
+}
+
+/// This machine's name, or something that stands for it.
+fn machine(hub: &str) -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => hub.to_owned(),
+        name => name.to_owned(),
     }
 }
 

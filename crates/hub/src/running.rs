@@ -11,15 +11,15 @@ use anyhow::{Context, Result};
 use axum::Router;
 use pabal_core::{Clock, Secret, Stop, Store};
 use pabal_engine::{Engine, Setup};
-use pabal_store_sqlite::{Options, RunLock, SqliteStore};
+use pabal_store_sqlite::RunLock;
 use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::{
     api::{self, Desk, Health, types::Phase},
-    listen,
+    housekeeping, listen,
     metrics::Metrics,
     plan::{self, Plan},
-    token,
+    stores, token,
 };
 
 /// Once the engine has stopped, answers on their way out get this much longer.
@@ -42,14 +42,15 @@ pub(crate) struct Running {
     admin_stop: Stop,
     listeners: [JoinHandle<()>; 2],
     address_file: PathBuf,
-    _lock: RunLock,
+    housekeeping: JoinHandle<()>,
+    _lock: Option<RunLock>,
 }
 
 impl Running {
     /// Takes the run lock, opens the store, listens, and starts the engine.
     pub(crate) async fn start(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Self> {
-        let database = plan.database();
-        let lock = RunLock::take(database)?;
+        let place = plan.place();
+        let lock = stores::lock(plan)?;
         // Before anything is changed: a port that is taken must not cost a migration.
         let http = listen::bind(plan.http(), "http").await?;
         let admin = listen::bind(plan.admin(), "admin").await?;
@@ -59,9 +60,9 @@ impl Running {
         };
         let token = match plan.token()? {
             Some(token) => token,
-            None => token::read_or_make(database)?,
+            None => token::read_or_make(place)?,
         };
-        let store = open(plan, clock.clone()).await?;
+        let store = stores::open(plan, clock.clone()).await?;
         let stage = Stage::new(plan, store.clone(), clock.clone(), token, Phase::Starting);
         let (http_stop, admin_stop) = (Stop::new(), Stop::new());
         let (http_address, admin_address) = (http.local_addr()?, admin.local_addr()?);
@@ -78,22 +79,29 @@ impl Running {
             serve(admin, None, api::router(stage.desk.clone()), &admin_stop),
         ];
         let engine = stage.start(plan, false).await?;
-        let address_file = token::address_file(database);
+        let address_file = token::address_file(place);
         token::write_private(&address_file, admin_address.to_string().as_bytes())?;
         stage.health.set(Phase::Running);
         tracing::info!(
             hub = plan.hub(),
             http = %http_address,
             admin = %admin_address,
-            store = %database.display(),
+            node = plan.node(),
+            store = stores::kind(plan),
             sources = plan.sources().len(),
             destinations = plan.destinations().len(),
             "the hub runs"
         );
+        let housekeeping = tokio::spawn(housekeeping::run(
+            store.clone(),
+            plan.retention().clone(),
+            clock.clone(),
+            http_stop.clone(),
+        ));
         Ok(Self {
             http: http_address,
             admin: admin_address,
-            token_file: token::file(database),
+            token_file: token::file(place),
             store,
             engine,
             health: stage.health,
@@ -102,6 +110,7 @@ impl Running {
             admin_stop,
             listeners,
             address_file,
+            housekeeping,
             _lock: lock,
         })
     }
@@ -123,14 +132,9 @@ impl Running {
                 listener.abort();
             }
         }
+        self.housekeeping.abort();
         let _ = std::fs::remove_file(&self.address_file);
     }
-}
-
-/// Opens the store and brings its tables up to date.
-pub(crate) async fn open(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>> {
-    let options = Options { path: plan.database().to_owned(), hub_name: plan.hub().to_owned() };
-    Ok(Arc::new(SqliteStore::open(options, clock).await?))
 }
 
 /// What the engine and the operators' interface share, before the engine runs.
@@ -162,6 +166,9 @@ impl Stage {
             clock: clock.clone(),
             metrics: metrics.clone(),
             health: health.clone(),
+            plan: plan.hash(),
+            lease: plan.lease(),
+            retention: plan.retention().clone(),
             sources,
             destinations,
             engine: OnceLock::new(),
@@ -175,8 +182,8 @@ impl Stage {
         let setup = Setup {
             hub: plan.hub().to_owned(),
             node: plan.node(),
-            plan: String::new(),
-            lease: Duration::from_secs(15),
+            plan: plan.hash(),
+            lease: plan.lease(),
             store: self.store.clone(),
             clock: self.clock.clone(),
             observer: self.metrics.clone(),

@@ -22,6 +22,8 @@ pub struct Options {
     pub hub_name: String,
     /// Connections for the engine; operators' questions and listening have a few more.
     pub connections: u32,
+    /// Whether opening brings the schema up to date; a command that only looks must not.
+    pub may_migrate: bool,
 }
 
 /// Why a database was not opened. None of them holds the URL.
@@ -47,10 +49,10 @@ pub enum OpenError {
         /// Why, and what to do.
         why: String,
     },
-    /// The schema is not up to date, and this role may not change it.
+    /// The schema is not up to date, and this role may not change it or was not asked to.
     #[error(
-        "the schema in {place} is not up to date (it has step {has}, this version needs {needs}) and \
-         this role may not change it: run `pabal migrate` with the role that owns it"
+        "the schema in {place} is not up to date (it has step {has}, this version needs {needs}): run \
+         `pabal migrate` with the role that owns it"
     )]
     Pending {
         /// Host, port, database and user.
@@ -195,6 +197,7 @@ impl Server {
         &self,
         connection: &mut PgConnection,
         hub_name: &str,
+        may: bool,
     ) -> Result<Vec<i64>, OpenError> {
         let known = MIGRATIONS.last().map_or(0, |(step, ..)| *step);
         let mut applied = Vec::new();
@@ -204,6 +207,9 @@ impl Server {
         }
         if has < known {
             let pending = OpenError::Pending { place: self.place.clone(), has, needs: known };
+            if !may {
+                return Err(pending);
+            }
             // One at a time, however many nodes start together; held by this session alone.
             connection
                 .execute("SELECT pg_advisory_lock(8032, 0)")
@@ -298,7 +304,7 @@ impl PostgresStore {
         let server = Server::of(&options.url)?;
         let mut connection = server.connect().await?;
         server.check(&mut connection).await?;
-        let applied = server.migrate(&mut connection, &options.hub_name).await?;
+        let applied = server.migrate(&mut connection, &options.hub_name, options.may_migrate).await?;
         // What was read is known; how the session ends changes nothing.
         let _ = connection.close().await;
         Ok(applied)

@@ -14,7 +14,10 @@ mod status;
 mod tests;
 pub(crate) mod types;
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -24,7 +27,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use pabal_core::{BODY_BYTES_MAX, Clock, EndpointName, Secret, Store};
+use pabal_core::{BODY_BYTES_MAX, Clock, EndpointName, Retention, Secret, Store};
 use pabal_engine::Engine;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -46,6 +49,11 @@ pub(crate) struct Desk {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,
+    /// The hash of the configuration, ...
+    pub(crate) plan: String,
+    /// ... and what of it is needed here.
+    pub(crate) lease: Duration,
+    pub(crate) retention: Retention,
     /// All sources but the command line's own.
     pub(crate) sources: Vec<EndpointName>,
     pub(crate) destinations: Vec<EndpointName>,

@@ -7,18 +7,19 @@ use axum::{
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
-use pabal_core::{EndpointCounts, EndpointName, LinkState};
+use pabal_core::{EndpointCounts, EndpointName, Housekeeping, LinkState};
 
 use super::{
     Desk, Problem,
     problem::Answer,
-    types::{OutStatus, SourceStatus, Status},
+    types::{NodeStatus, OutStatus, Pruned, SourceStatus, Status},
 };
+use crate::housekeeping;
 
 pub(super) fn routes() -> Router<Arc<Desk>> {
-    Router::new().route("/status", get(status))
+    Router::new().route("/status", get(status)).route("/prune", post(prune))
 }
 
 pub(super) fn metrics_route() -> Router<Arc<Desk>> {
@@ -69,7 +70,34 @@ async fn status(State(desk): State<Arc<Desk>>) -> Answer<Status> {
         sources,
         destinations,
         unrouted: desk.store.unrouted().await?,
+        nodes: nodes(&desk).await?,
     }))
+}
+
+/// Who shares the store; nobody where it cannot be shared.
+async fn nodes(desk: &Desk) -> Result<Vec<NodeStatus>, Problem> {
+    if !desk.store.shared() {
+        return Ok(Vec::new());
+    }
+    let own = desk.engine.get().and_then(|engine| engine.epoch());
+    let nodes = desk.store.nodes().await?.into_iter();
+    Ok(nodes
+        .map(|beat| NodeStatus {
+            node: beat.node,
+            epoch: beat.epoch,
+            beat_ms_ago: u64::try_from(beat.age.as_millis()).unwrap_or(u64::MAX),
+            live: beat.age <= desk.lease,
+            differs: beat.plan != desk.plan,
+            plan: beat.plan,
+            this: own == Some(beat.epoch),
+        })
+        .collect())
+}
+
+async fn prune(State(desk): State<Arc<Desk>>) -> Answer<Pruned> {
+    let done = housekeeping::round(&*desk.store, &desk.retention, &*desk.clock).await?;
+    let Housekeeping { messages, log, inbox, dead_letters, .. } = done;
+    Ok(Json(Pruned { messages, log, inbox, dead_letters }))
 }
 
 fn out_status(
@@ -94,10 +122,11 @@ fn out_status(
 async fn metrics(State(desk): State<Arc<Desk>>) -> Result<Response, Problem> {
     let counts = desk.store.counts().await?;
     let unrouted = desk.store.unrouted().await?;
+    let vitals = desk.store.vitals().await?;
     let statuses = desk.engine.get().map(|engine| engine.status()).unwrap_or_default();
     let text = desk
         .metrics
-        .render(&counts, unrouted, &statuses, desk.clock.now())
+        .render(&counts, unrouted, &statuses, &vitals, desk.clock.now())
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     Ok((kind, text).into_response())

@@ -12,7 +12,8 @@ use tower::ServiceExt;
 use super::types::Phase;
 use crate::{
     plan::{Depth, Plan},
-    running::{Stage, open},
+    running::Stage,
+    stores::open,
 };
 
 struct Bench {

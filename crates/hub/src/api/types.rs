@@ -1,8 +1,8 @@
 //! What travels between the operators' interface and the command line, as JSON.
 
 use pabal_core::{
-    DeadLetter, DeadLetterGroup, DeadLetterQuery, EndpointName, LinkState, Message, MessageId,
-    MessageStory, Paused, Timestamp, Tripped,
+    DeadLetter, DeadLetterGroup, DeadLetterQuery, EndpointName, Epoch, LinkState, Message,
+    MessageId, MessageStory, Paused, Timestamp, Tripped,
 };
 use pabal_engine::{DestinationStatus, ReplayReport};
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,41 @@ pub(crate) struct Status {
     pub(crate) destinations: Vec<OutStatus>,
     /// Messages nobody takes.
     pub(crate) unrouted: u64,
+    /// The nodes that share the store; none where there is only one.
+    #[serde(default)]
+    pub(crate) nodes: Vec<NodeStatus>,
+}
+
+/// One node of many.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeStatus {
+    /// Its name.
+    pub(crate) node: String,
+    /// Its life.
+    pub(crate) epoch: Epoch,
+    /// Since its last heartbeat, in milliseconds.
+    pub(crate) beat_ms_ago: u64,
+    /// Whether it was heard of within the lease.
+    pub(crate) live: bool,
+    /// The hash of the configuration it runs.
+    pub(crate) plan: String,
+    /// Whether that is another one than the one that is asked has.
+    pub(crate) differs: bool,
+    /// Whether it is the node that is asked.
+    pub(crate) this: bool,
+}
+
+/// `POST /api/v1/prune`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Pruned {
+    /// Messages removed.
+    pub(crate) messages: u64,
+    /// Lines of the delivery log.
+    pub(crate) log: u64,
+    /// Remembered ids.
+    pub(crate) inbox: u64,
+    /// Dead letters.
+    pub(crate) dead_letters: u64,
 }
 
 /// Whether the hub runs.

@@ -30,6 +30,7 @@ pub(crate) async fn operate(
         Command::DeadLetters(what) => dead_letters::dead_letters(client, what, json, clock).await,
         Command::Pause(link) => links::act(client, link, "pause", json).await,
         Command::Resume(link) => links::act(client, link, "resume", json).await,
+        Command::Prune => status::prune(client, json).await,
         // These do not get here: they need no hub, or are one.
         Command::Run
         | Command::Demo(_)

@@ -7,7 +7,7 @@ use pabal_core::{Clock, Paused, Timestamp};
 use pabal_engine::HealthStatus;
 
 use crate::{
-    api::types::{OutStatus, Phase, Status},
+    api::types::{OutStatus, Phase, Pruned, Status},
     client::Client,
     out,
 };
@@ -46,6 +46,21 @@ pub(super) async fn watch(client: &Client, json: bool, clock: &dyn Clock) -> Res
     }
 }
 
+/// `pabal prune`
+pub(super) async fn prune(client: &Client, json: bool) -> Result<()> {
+    let done: Pruned = client.post("/prune", &serde_json::json!({})).await?;
+    if json {
+        return out::json(&done);
+    }
+    let Pruned { messages, log, inbox, dead_letters } = done;
+    let [messages, log, inbox, dead] = [messages, log, inbox, dead_letters].map(out::count);
+    out::line(format_args!(
+        "removed {messages} messages, {log} lines of the delivery log, {inbox} remembered ids and \
+         {dead} dead letters"
+    ));
+    Ok(())
+}
+
 fn render(status: &Status, now: Timestamp) -> String {
     let mut sources = out::table(["source", "state", "dead"]);
     for source in &status.sources {
@@ -60,6 +75,7 @@ fn render(status: &Status, now: Timestamp) -> String {
         "held",
         "oldest",
         "pace",
+        "lanes",
         "dead",
     ]);
     for destination in &status.destinations {
@@ -72,7 +88,19 @@ fn render(status: &Status, now: Timestamp) -> String {
         Phase::NotRunning => "does not run; this is what its store holds",
     };
     let mut text = format!("hub {} {state} (pabal {})\n", status.hub, status.version);
-    for table in [sources, destinations] {
+    let mut nodes = out::table(["node", "heartbeat", "configuration", ""]);
+    for node in &status.nodes {
+        let beat = out::span(Duration::from_millis(node.beat_ms_ago));
+        let state = match (node.this, node.live) {
+            (true, _) => "asked",
+            (false, true) => "",
+            (false, false) => "not heard of: others take over what it holds",
+        };
+        let plan = node.plan.get(..8).unwrap_or(&node.plan);
+        let differs = if node.differs { format!("{plan}, another one") } else { plan.to_owned() };
+        nodes.add_row([node.node.clone(), format!("{beat} ago"), differs, state.to_owned()]);
+    }
+    for table in [sources, destinations, nodes] {
         if table.row_count() > 0 {
             text.push_str(&format!("{table}\n"));
         }
@@ -117,6 +145,10 @@ fn row(destination: &OutStatus, phase: Phase, now: Timestamp) -> Vec<String> {
         format!("{}{keys}", out::count(destination.held)),
         out::or_dash(destination.oldest.map(age)),
         out::or_dash(here.and_then(|here| here.pace).map(|pace| format!("{pace:.1}/s"))),
+        out::or_dash(
+            here.filter(|here| here.lanes_of > 1)
+                .map(|here| format!("{} of {}", here.lanes, here.lanes_of)),
+        ),
         out::count(destination.dead),
     ]
 }
@@ -137,10 +169,16 @@ mod tests {
     fn the_table_says_what_stands_where_and_why() {
         let status: Status = serde_json::from_value(serde_json::json!({
             "hub": "central", "version": "0.0.0", "state": "running", "unrouted": 2,
+            "nodes": [
+                { "node": "a", "epoch": 3, "beat_ms_ago": 1200, "live": true,
+                  "plan": "0123456789abcdef", "differs": false, "this": true },
+                { "node": "b", "epoch": 4, "beat_ms_ago": 61000, "live": false,
+                  "plan": "fedcba9876543210", "differs": true, "this": false },
+            ],
             "sources": [{ "source": "city/in", "paused": null, "dead": 3 }],
             "destinations": [
                 { "destination": "welfare/applications", "paused": null, "tripped": null,
-                  "now": { "destination": "welfare/applications", "in_flight": 1, "pace": 2.0,
+                  "now": { "destination": "welfare/applications", "in_flight": 1, "pace": 2.0, "lanes": 2, "lanes_of": 4,
                            "health": { "state": "held", "cause": "HTTP 401", "probes": 4, "probe_in_ms": 8000 } },
                   "waiting": 12345, "held": 7, "keys_held": 2, "oldest": "2026-01-01T00:00:00Z", "dead": 1 },
                 { "destination": "tax/decisions", "now": null, "tripped": null,

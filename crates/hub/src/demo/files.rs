@@ -75,7 +75,13 @@ impl Drop for Place {
 }
 
 /// Writes all files; what the play sender shows who it is with comes back.
-pub(super) fn write(place: &Place, archive: SocketAddr, census: SocketAddr) -> Result<Secret> {
+/// `postgres`: where the store is, if not in a file of its own.
+pub(super) fn write(
+    place: &Place,
+    archive: SocketAddr,
+    census: SocketAddr,
+    postgres: Option<&Secret>,
+) -> Result<Secret> {
     let config = place.config();
     let secret = uuid::Uuid::new_v4().simple().to_string();
     DirBuilder::new()
@@ -85,6 +91,13 @@ pub(super) fn write(place: &Place, archive: SocketAddr, census: SocketAddr) -> R
         .and_then(|()| fs::create_dir(config.join("partners")))
         .with_context(|| format!("cannot make {}", config.display()))?;
     token::write_private(&config.join("secrets/city"), secret.as_bytes())?;
+    let store = match postgres {
+        None => "{ sqlite = \"var/pabal.db\" }",
+        Some(url) => {
+            token::write_private(&config.join("secrets/database"), url.expose().as_bytes())?;
+            "{ postgres = { file = \"secrets/database\" } }"
+        }
+    };
     let write = |name: &str, text: String| {
         let path = config.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
@@ -93,7 +106,7 @@ pub(super) fn write(place: &Place, archive: SocketAddr, census: SocketAddr) -> R
         "hub.toml",
         format!(
             "name  = \"{}\"\n\
-             store = {{ sqlite = \"var/pabal.db\" }}\n\
+             store = {store}\n\
              http  = {{ listen = \"127.0.0.1:0\" }}   # partners; 0: a free port\n\
              admin = {{ listen = \"127.0.0.1:0\" }}   # operators\n",
             super::HUB
@@ -144,7 +157,7 @@ mod tests {
         let place = Place::make(None).unwrap();
         let dir = place.dir.clone();
         let address = "127.0.0.1:1".parse().unwrap();
-        write(&place, address, address).unwrap();
+        write(&place, address, address, None).unwrap();
         assert!(dir.join("config/partners/city.toml").exists());
         assert!(Place::make(Some(&dir)).unwrap_err().to_string().contains("not empty"));
         drop(place);

@@ -16,8 +16,10 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
-use pabal_core::{Adapter, Clock, DeadKind, DeadLetterQuery, DeadReason, MessageId, Stop};
+use anyhow::{Context, Result, bail, ensure};
+use pabal_core::{
+    Adapter, Clock, DeadKind, DeadLetterQuery, DeadReason, MessageId, MessageQuery, Secret, Stop,
+};
 
 use self::{
     agency::Agency,
@@ -83,10 +85,19 @@ pub(crate) async fn demo(
     let seed = Some(demo.seed);
     let archive = Agency::open(book("archive")?, seed, clock.clone(), stop.clone()).await?;
     let census = Agency::open(book("census")?, None, clock.clone(), stop.clone()).await?;
-    let token = files::write(&place, archive.address, census.address)?;
+    let postgres = demo.postgres.as_ref().map(Secret::new);
+    let token = files::write(&place, archive.address, census.address, postgres.as_ref())?;
     let plan = Plan::load(&place.config(), None, adapters, ingress, Depth::Parts)
         .context("the demo's own configuration is refused")?;
     let hub = Running::start(&plan, clock.clone()).await?;
+    if !hub.store.messages(&MessageQuery { limit: 1, ..MessageQuery::default() }).await?.is_empty()
+    {
+        hub.stop().await;
+        bail!(
+            "the database holds the messages of an earlier demo: drop its schema `pabal`, or name \
+             another database"
+        );
+    }
     if !json {
         out::note(format_args!(
             "a hub in {}, two play agencies, {} records to hand over (seed {})",

@@ -13,6 +13,7 @@ pub(crate) fn options(database: &Database<'_>, role: &str) -> Options {
         listen_url: None,
         hub_name: "conformance".to_owned(),
         connections: 8,
+        may_migrate: true,
     }
 }
 

@@ -110,6 +110,7 @@ async fn no_error_of_opening_holds_the_password() {
             listen_url: None,
             hub_name: "conformance".to_owned(),
             connections: 2,
+            may_migrate: true,
         };
         assert!(!format!("{options:?}").contains(secret));
         let error = PostgresStore::open(options, Arc::new(SystemClock)).await.unwrap_err();
