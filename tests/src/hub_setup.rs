@@ -143,7 +143,8 @@ impl HubSetup {
         toml.push_str(&self.more);
         write(&self.folder.path().join("config/hub.toml"), toml.as_bytes());
         let binary = self.binary.unwrap_or_else(pabal_binary);
-        let own = if self.on_postgres { self.node } else { "pabal.db".to_owned() };
+        let own =
+            if self.on_postgres { format!("test.{}", self.node) } else { "pabal.db".to_owned() };
         let files = self.folder.path().join("var").join(own);
         Hub::new(self.folder, binary, (self.http, self.admin), files, self.token, self.environment)
     }

@@ -60,7 +60,7 @@ pub use http_client::{Reply, client};
 pub use hub::{Hub, pabal, pabal_binary, pabal_within};
 pub use hub_setup::HubSetup;
 pub use metrics::Metrics;
-pub use nodes::{Nodes, Postgres};
+pub use nodes::{Nodes, Postgres, Session};
 pub use partner::{Outcome, Partner, Request};
 pub use proxy::Proxy;
 pub use python::python;

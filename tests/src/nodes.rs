@@ -1,9 +1,15 @@
 //! Several nodes of one hub on one PostgreSQL database, and the server under it.
 
-use pabal_conformance::postgres::{OWNER, RUNTIME, Server};
-use tokio::task::spawn_blocking;
+use std::process::Stdio;
 
-use crate::{Hub, HubSetup, hub_setup::DATABASE_URL, until};
+use pabal_conformance::postgres::{OWNER, RUNTIME, Server};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStdin, Command},
+    task::spawn_blocking,
+};
+
+use crate::{Hub, HubSetup, hub_setup::DATABASE_URL, until, within};
 
 /// A database of a test's own, on a server that is this test process's.
 #[derive(Debug, Clone)]
@@ -75,6 +81,28 @@ impl Postgres {
         spawn_blocking(move || server.ask(&name, &sql)).await.expect("the statements are right")
     }
 
+    /// A transaction of the role that runs, open until the session is dropped: somebody's forgotten
+    /// one.
+    ///
+    /// # Panics
+    /// If it cannot be begun.
+    pub async fn forgotten_transaction(&self) -> Session {
+        let mut session = Command::new("psql")
+            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &self.runtime()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("psql can be started");
+        let mut stdin = session.stdin.take().expect("it is piped");
+        let begin = b"BEGIN; SELECT 'begun';\n";
+        stdin.write_all(begin).await.expect("psql reads");
+        let stdout = session.stdout.take().expect("it is piped");
+        let answer = within("a transaction", BufReader::new(stdout).lines().next_line()).await;
+        assert_eq!(answer.expect("psql answers").as_deref(), Some("begun"));
+        Session { _process: session, _stdin: stdin }
+    }
+
     /// Ends the server as a crash would, and starts it again on what it had committed.
     ///
     /// # Panics
@@ -103,6 +131,13 @@ impl Postgres {
         until("PostgreSQL again", async || spawn_blocking(|| server.start_again()).await.ok())
             .await;
     }
+}
+
+/// A session of `psql` that stays as it is until it is dropped.
+#[derive(Debug)]
+pub struct Session {
+    _process: Child,
+    _stdin: ChildStdin,
 }
 
 /// Nodes of one hub, each with a folder, ports and a process of its own, all with the rights of the

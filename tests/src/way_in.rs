@@ -20,6 +20,14 @@ impl WayIn {
         format!("{}{path}", self.base)
     }
 
+    /// Asks for a path, e.g. `/readyz`.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub async fn try_get(&self, path: &str) -> reqwest::Result<Reply> {
+        Reply::try_of(path, self.client.get(self.url(path))).await
+    }
+
     /// Posts exactly this.
     ///
     /// # Errors

@@ -1,16 +1,22 @@
 //! What the configuration comes to, with the defaults filled in: for `pabal config show`.
 
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::{
     AnswerConfig, Config, DestinationConfig, IdentifyConfig, JqText, SourceConfig, StoreConfig,
-    redact,
+    redact, retention::days,
 };
 
 impl Config {
     /// Everything that is in effect. Secrets show where they are, never what.
     #[must_use]
     pub fn effective(&self) -> Value {
+        self.tree(|settings| redact::printable(settings, false))
+    }
+
+    /// Everything, with adapters' settings as `show` gives them.
+    fn tree(&self, show: fn(&Value) -> Value) -> Value {
         let hub = &self.hub;
         let store = match &hub.store {
             StoreConfig::Sqlite(path) => json!({ "sqlite": path }),
@@ -34,10 +40,10 @@ impl Config {
                 "store": store,
                 "lease": time(hub.lease),
                 "retention": {
-                    "bodies": time(retention.bodies),
-                    "history": time(retention.history),
-                    "inbox": time(retention.inbox),
-                    "dead_letters": time(retention.dead_letters),
+                    "bodies": days(retention.bodies),
+                    "history": days(retention.history),
+                    "inbox": days(retention.inbox),
+                    "dead_letters": days(retention.dead_letters),
                 },
                 "http": { "listen": hub.http.listen.to_string(), "tls": tls },
                 "admin": { "listen": hub.admin.listen.to_string(), "token": hub.admin.token },
@@ -52,10 +58,10 @@ impl Config {
                     "contacts": partner.contacts,
                     "destination": named(self.destinations.iter()
                         .filter(|d| d.name.partner() == partner.id)
-                        .map(|d| (d.name.name(), destination(d)))),
+                        .map(|d| (d.name.name(), destination(d, show)))),
                     "source": named(self.sources.iter()
                         .filter(|s| s.name.partner() == partner.id)
-                        .map(|s| (s.name.name(), source(s)))),
+                        .map(|s| (s.name.name(), source(s, show)))),
                 });
                 (partner.id.clone(), settings)
             }).collect::<Map<_, _>>(),
@@ -64,13 +70,16 @@ impl Config {
         all
     }
 
-    /// What must be the same on every node of a hub, as text: not where this one listens, logs or
-    /// stores.
+    /// SHA-256, in hex, of what must be the same on every node of a hub: not where this one listens,
+    /// logs or stores. Settings are hashed as they stand, so that a difference shows that no print
+    /// does; of a secret that is where it stands, not what it is.
     #[must_use]
-    pub fn shared(&self) -> String {
-        let all = self.effective();
-        let hub = ["name", "lease", "retention", "body_max"].map(|key| &all["hub"][key]);
-        json!([hub, all["partners"]]).to_string()
+    pub fn plan_hash(&self) -> String {
+        let all = self.tree(Value::clone);
+        let hub =
+            ["name", "timezone", "lease", "retention", "body_max"].map(|key| &all["hub"][key]);
+        let hash = Sha256::digest(json!([hub, all["partners"]]).to_string());
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The same as TOML.
@@ -85,8 +94,8 @@ fn named<'a>(endpoints: impl Iterator<Item = (&'a str, Value)>) -> Map<String, V
     endpoints.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn destination(destination: &DestinationConfig) -> Value {
-    let mut adapter = redact::printable(&destination.adapter.settings.0, false);
+fn destination(destination: &DestinationConfig, show: fn(&Value) -> Value) -> Value {
+    let mut adapter = show(&destination.adapter.settings.0);
     if let (Some(fields), Some(rule)) = (adapter.as_object_mut(), &destination.answer) {
         fields.insert("answer".to_owned(), answer(rule));
     }
@@ -107,8 +116,8 @@ fn destination(destination: &DestinationConfig) -> Value {
     })
 }
 
-fn source(source: &SourceConfig) -> Value {
-    let adapter = redact::printable(&source.adapter.settings.0, false);
+fn source(source: &SourceConfig, show: fn(&Value) -> Value) -> Value {
+    let adapter = show(&source.adapter.settings.0);
     json!({
         "id": source.id,
         "title": source.title,

@@ -17,7 +17,14 @@ use pabal_core::{Retention, SecretReference};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Fault, Position, known::Table, parse::Parser, place::Layers};
+use crate::{
+    Fault, Position,
+    known::Table,
+    parse::Parser,
+    place::Layers,
+    retention::RetentionToml,
+    store::{self, StoreConfig, StoreToml},
+};
 
 /// What concerns the hub itself.
 #[derive(Debug, Clone)]
@@ -46,24 +53,6 @@ pub struct HubConfig {
     pub log: LogConfig,
     /// Where the settings stand.
     pub position: Position,
-}
-
-/// Where everything is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StoreConfig {
-    /// In this file, relative to the directory that holds the configuration directory.
-    Sqlite(PathBuf),
-    /// In a PostgreSQL database, which any number of nodes may share.
-    Postgres {
-        /// Where its URL is; it holds a password.
-        url: SecretReference,
-        /// A URL that goes to the server directly, for notifications, if the other one goes through
-        /// a transaction pooler.
-        listen: Option<SecretReference>,
-        /// Connections for the engine.
-        connections: u32,
-    },
 }
 
 /// The listener for partners.
@@ -141,51 +130,6 @@ struct HubToml {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum StoreToml {
-    Sqlite(PathBuf),
-    Postgres(PostgresToml),
-}
-
-/// The reference to the URL, and beside it what else there is to say.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PostgresToml {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    env: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    listen: Option<SecretReference>,
-    #[serde(default = "connections")]
-    connections: u32,
-}
-
-fn connections() -> u32 {
-    16
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RetentionToml {
-    #[serde(with = "humantime_serde")]
-    bodies: Duration,
-    #[serde(with = "humantime_serde")]
-    history: Duration,
-    #[serde(with = "humantime_serde")]
-    inbox: Duration,
-    #[serde(with = "humantime_serde")]
-    dead_letters: Duration,
-}
-
-impl Default for RetentionToml {
-    fn default() -> Self {
-        let Retention { bodies, history, inbox, dead_letters } = Retention::default();
-        Self { bodies, history, inbox, dead_letters }
-    }
-}
-
-#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct HttpToml {
     listen: SocketAddr,
@@ -220,7 +164,7 @@ impl Default for HubToml {
     fn default() -> Self {
         Self {
             name: None,
-            store: StoreToml::Sqlite("var/pabal.db".into()),
+            store: StoreToml::default(),
             http: HttpToml::default(),
             admin: AdminToml::default(),
             timezone: "Asia/Seoul".to_owned(),
@@ -368,21 +312,7 @@ pub(crate) fn read(
     if literal.is_some() {
         parser.faults.push(Fault::literal_secret(&position.below("admin.token")));
     }
-    for place in ["store.postgres", "store.postgres.listen"] {
-        let (path, key) = place.rsplit_once('.').unwrap_or(("", place));
-        let table = path
-            .split('.')
-            .try_fold(&mut fields, |table, key| table.get_mut(key).and_then(Value::as_object_mut));
-        if let Some(table) = table
-            && table.get(key).is_some_and(Value::is_string)
-        {
-            table.remove(key);
-            parser.faults.push(Fault::literal_secret(&position.below(place)));
-        }
-    }
-    if fields.get("store").and_then(Value::as_object).is_some_and(Map::is_empty) {
-        fields.remove("store");
-    }
+    store::take_faults(&mut fields, &position, parser);
     let faults_before = parser.count();
     let hub: HubToml = parser.table(fields, Table::Hub, &position).unwrap_or_default();
     check(&hub, parser.count() == faults_before, &position, parser);
@@ -413,18 +343,8 @@ fn check(hub: &HubToml, whole: bool, position: &Position, parser: &mut Parser<'_
     if hub.body_max.as_u64() == 0 {
         wrong("body_max", "no body would be small enough", "the default is \"16 MiB\"");
     }
-    if let StoreToml::Postgres(postgres) = &hub.store {
-        if postgres.env.is_some() == postgres.file.is_some() {
-            wrong(
-                "store.postgres",
-                "not one place where the database's URL is",
-                "write postgres = { env = \"PABAL_DATABASE_URL\" } or { file = \"…\" }",
-            );
-        }
-        if !(2..=500).contains(&postgres.connections) {
-            wrong("store.postgres.connections", "not between 2 and 500", "the default is 16");
-        }
-    }
+    hub.store.check(&mut wrong);
+    hub.retention.check(&mut wrong);
     if hub.node.as_ref().is_some_and(|node| !is_name(node)) {
         wrong("node", "not a name", "1 to 64 lower-case letters, digits, `-` or `_`");
     }
@@ -433,13 +353,6 @@ fn check(hub: &HubToml, whole: bool, position: &Position, parser: &mut Parser<'_
             "lease",
             "not between 2 seconds and 10 minutes",
             "a node that is gone is replaced after this time; the default is \"15s\"",
-        );
-    }
-    if hub.retention.inbox < hub.retention.bodies {
-        wrong(
-            "retention.inbox",
-            "shorter than `bodies`",
-            "an id must be remembered at least as long as its message: make `inbox` longer",
         );
     }
     if hub.http.listen == hub.admin.listen && hub.http.listen.port() != 0 {
@@ -455,20 +368,9 @@ pub(crate) fn stand_in(directory: &Path) -> HubConfig {
 /// The settings as plain data, with paths that can be opened.
 fn planned(hub: HubToml, directory: &Path, position: Position) -> HubConfig {
     let parent = directory.parent().unwrap_or(directory);
-    let store = match hub.store {
-        StoreToml::Sqlite(path) => StoreConfig::Sqlite(parent.join(path)),
-        StoreToml::Postgres(PostgresToml { env, file, listen, connections }) => {
-            let url = match (env, file) {
-                (_, Some(file)) => SecretReference::File(file),
-                (env, None) => SecretReference::Env(env.unwrap_or_default()),
-            };
-            StoreConfig::Postgres { url, listen, connections }
-        }
-    };
-    let RetentionToml { bodies, history, inbox, dead_letters } = hub.retention;
     HubConfig {
         name: hub.name.unwrap_or_default(),
-        store,
+        store: hub.store.planned(parent),
         http: HttpConfig {
             listen: hub.http.listen,
             tls: hub.http.tls.map(|tls| TlsConfig {
@@ -483,7 +385,7 @@ fn planned(hub: HubToml, directory: &Path, position: Position) -> HubConfig {
         grace: hub.grace,
         node: hub.node,
         lease: hub.lease,
-        retention: Retention { bodies, history, inbox, dead_letters },
+        retention: hub.retention.planned(),
         log: LogConfig { format: hub.log.format, filter: hub.log.filter },
         position,
     }

@@ -14,6 +14,7 @@ pub(crate) enum Table {
     Admin,
     Log,
     Retention,
+    Postgres,
     Partner,
     Contact,
     Destination,
@@ -43,6 +44,7 @@ impl Table {
                 "log",
             ],
             Self::Retention => &["bodies", "history", "inbox", "dead_letters"],
+            Self::Postgres => &["env", "file", "listen", "connections"],
             Self::Http => &["listen", "tls"],
             Self::Tls => &["cert", "key", "client_ca"],
             Self::Admin => &["listen", "token"],
@@ -98,6 +100,7 @@ impl Table {
             Self::Admin => "the table `admin`".to_owned(),
             Self::Log => "the table `log`".to_owned(),
             Self::Retention => "the table `retention`".to_owned(),
+            Self::Postgres => "`store = { postgres = { … } }`".to_owned(),
             Self::Partner => "the top of the partner's file".to_owned(),
             Self::Contact => "`contacts = [{ … }]`".to_owned(),
             Self::Destination => format!("[destination.{name}]"),
@@ -112,9 +115,21 @@ impl Table {
 
     fn family(self) -> &'static [Self] {
         match self {
-            Self::Hub | Self::Http | Self::Tls | Self::Admin | Self::Log | Self::Retention => {
-                &[Self::Hub, Self::Http, Self::Tls, Self::Admin, Self::Log, Self::Retention]
-            }
+            Self::Hub
+            | Self::Http
+            | Self::Tls
+            | Self::Admin
+            | Self::Log
+            | Self::Retention
+            | Self::Postgres => &[
+                Self::Hub,
+                Self::Http,
+                Self::Tls,
+                Self::Admin,
+                Self::Log,
+                Self::Retention,
+                Self::Postgres,
+            ],
             Self::Partner | Self::Contact => &[Self::Partner, Self::Contact, Self::Destination],
             Self::Destination | Self::Retry | Self::Breaker | Self::Answer => {
                 &[Self::Destination, Self::Retry, Self::Breaker, Self::Answer, Self::Partner]

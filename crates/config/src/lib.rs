@@ -18,12 +18,14 @@ mod place;
 mod plan;
 mod rate;
 mod redact;
+mod retention;
 mod secrets;
 mod source;
+mod store;
 
 pub use adapters::AdapterNames;
 pub use fault::{Fault, Faults};
-pub use hub::{AdminConfig, HttpConfig, HubConfig, LogConfig, LogFormat, StoreConfig, TlsConfig};
+pub use hub::{AdminConfig, HttpConfig, HubConfig, LogConfig, LogFormat, TlsConfig};
 pub use load::{Loaded, load, load_all, load_hub};
 pub use place::Position;
 pub use plan::{
@@ -32,3 +34,4 @@ pub use plan::{
 };
 pub use rate::Rate;
 pub use secrets::ConfigSecrets;
+pub use store::StoreConfig;

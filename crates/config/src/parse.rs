@@ -45,7 +45,13 @@ impl Parser<'_> {
         self.faults.iter().count()
     }
 
-    fn only_known(&mut self, fields: &mut Map<String, Value>, table: Table, position: &Position) {
+    /// Takes out what `table` does not have, and reports it.
+    pub(crate) fn only_known(
+        &mut self,
+        fields: &mut Map<String, Value>,
+        table: Table,
+        position: &Position,
+    ) {
         for (key, value) in fields.iter_mut() {
             let Some(inner) = table.inner(key) else {
                 continue;

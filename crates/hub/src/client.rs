@@ -1,18 +1,23 @@
 //! How the command line reaches the operators' interface: over HTTP while a hub runs, in process
 //! while none does. Either way it is the same routes.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, anyhow};
 use axum::{Router, body::Body, http};
 use http_body_util::BodyExt;
 use pabal_core::{Clock, Secret};
 use pabal_engine::Engine;
-use pabal_store_sqlite::RunLock;
+use pabal_store_sqlite::{LockError, RunLock};
 use serde::{Serialize, de::DeserializeOwned};
 use tower::ServiceExt;
 
-use crate::{api::Problem, token};
+use crate::{api::Problem, plan::Plan, stores::Opened, token};
 
 /// A bulk act on a busy store takes its time, but no command waits for ever.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
@@ -29,8 +34,16 @@ pub(crate) enum Client {
         /// Who holds the database, for messages.
         holder: String,
     },
-    /// None does: this process holds the store while the command lasts.
-    Here { router: Router, token: Secret, engine: Arc<Engine>, _lock: Option<RunLock> },
+    /// None does: this process works on the store itself, ...
+    Here {
+        router: Router,
+        token: Secret,
+        engine: Arc<Engine>,
+        opened: Opened,
+        clock: Arc<dyn Clock>,
+        /// ... and keeps others from it while the command lasts, unless it can be shared.
+        lock: Option<RunLock>,
+    },
 }
 
 impl Client {
@@ -62,6 +75,30 @@ impl Client {
             .timeout(ANSWER_LIMIT)
             .build()?;
         Ok(Self::Remote { http, base: format!("http://{}", reachable(address)), token, holder })
+    }
+
+    /// To a node that runs from here on a store that nodes share: the one this configuration names,
+    /// or else any that answers. `None`: nobody runs from here, or will speak to this user.
+    pub(crate) async fn to_any_node(plan: &Plan, clock: &dyn Clock) -> Result<Option<Self>> {
+        for place in places(plan) {
+            // Who still holds the lock wrote the address; what the dead left leads to strangers.
+            let holder = match RunLock::take(&place) {
+                Err(LockError::Held { holder, .. }) => holder,
+                Ok(_) | Err(LockError::Io { .. }) => continue,
+            };
+            let remote = Self::remote(&place, plan.admin(), plan.token()?, holder);
+            if let Ok(remote) = remote
+                && remote.answers(clock).await
+            {
+                return Ok(Some(remote));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether nobody else can work on the store meanwhile.
+    pub(crate) fn holds_the_store(&self) -> bool {
+        matches!(self, Self::Here { lock: Some(_), .. })
     }
 
     /// Whether there is anybody to ask.
@@ -150,10 +187,33 @@ impl Client {
 
     /// Ends what was started for the command.
     pub(crate) async fn close(self) {
-        if let Self::Here { engine, .. } = self {
+        if let Self::Here { engine, opened, clock, .. } = self {
             engine.stop().await;
+            opened.close(&*clock).await;
         }
     }
+}
+
+/// Where nodes of this hub that run from here have their files, the plan's own first.
+fn places(plan: &Plan) -> Vec<PathBuf> {
+    let own = plan.place();
+    let mut places = vec![own.to_owned()];
+    let found = own.parent().and_then(|folder| std::fs::read_dir(folder).ok());
+    let mut others: Vec<_> = found
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let name = path.file_name()?.to_str()?;
+            let place = path.with_file_name(name.strip_suffix(token::ADDRESS)?);
+            (name.starts_with(&format!("{}.", plan.hub())) && place != own).then_some(place)
+        })
+        .collect();
+    others.sort();
+    places.append(&mut others);
+    // Without an address there is nobody to ask, and to look would leave a lock file behind.
+    places.retain(|place| token::address_file(place).exists());
+    places
 }
 
 /// Where to call a listener that listens everywhere.

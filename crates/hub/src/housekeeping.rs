@@ -20,8 +20,8 @@ pub(crate) async fn run(store: Arc<dyn Store>, keep: Retention, clock: Arc<dyn C
         }
         tokio::select! {
             () = stop.wait() => return,
-            done = round(&*store, &keep, &*clock) => match done {
-                Ok(Housekeeping { messages: 0, log: 0, inbox: 0, dead_letters: 0, .. }) => {}
+            done = round(&*store, &keep, &*clock, Duration::MAX) => match done {
+                Ok(done) if done == Housekeeping::default() => {}
                 Ok(done) => tracing::info!(
                     messages = done.messages, log = done.log, inbox = done.inbox,
                     dead_letters = done.dead_letters, "removed what is over"
@@ -32,17 +32,19 @@ pub(crate) async fn run(store: Arc<dyn Store>, keep: Retention, clock: Arc<dyn C
     }
 }
 
-/// Steps until there is nothing more to do; what was removed.
+/// Steps until there is nothing more to do, or `limit` is over; what was removed.
 pub(crate) async fn round(
     store: &dyn Store,
     keep: &Retention,
     clock: &dyn Clock,
+    limit: Duration,
 ) -> Result<Housekeeping, StoreError> {
+    let end = clock.elapsed().saturating_add(limit);
     let mut done = Housekeeping::default();
     loop {
         let step = store.housekeep(keep).await?;
-        done = Housekeeping { more: false, ..done.and(step) };
-        if !step.more {
+        done = Housekeeping { more: step.more, ..done.and(step) };
+        if !step.more || clock.elapsed() >= end {
             return Ok(done);
         }
         clock.sleep(BREATH).await;

@@ -188,12 +188,23 @@ fn check(plan: Result<Plan>, json: bool) -> Result<ExitCode> {
 
 /// `pabal migrate`
 async fn migrate(plan: &Plan, clock: Arc<dyn Clock>, json: bool) -> Result<ExitCode> {
-    let done = stores::migrate(plan, clock).await?;
+    let applied = stores::migrate(plan, clock).await?;
+    let steps = applied.clone().unwrap_or_default();
     if json {
-        out::json(&serde_json::json!({ "database": stores::kind(plan), "up_to_date": true }))?;
-        return Ok(ExitCode::SUCCESS);
+        let kind = stores::kind(plan);
+        let told = serde_json::json!({ "database": kind, "up_to_date": true, "applied": applied });
+        out::json(&told)?;
+    } else {
+        for step in &steps {
+            out::line(format_args!("step {step} was applied"));
+        }
+        out::line(format_args!("{} is up to date", stores::kind(plan)));
     }
-    out::line(done);
+    if !steps.is_empty() {
+        out::note(
+            "a role that only runs the hub is given what it needs by: SELECT pabal.grant_to('role')",
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -207,16 +218,11 @@ async fn connect(
     let place = plan.place();
     // To look at what is not there must not make it.
     let makes = matches!(command, Command::Send(_) | Command::Pause(_) | Command::Resume(_));
-    let shared = !matches!(plan.store(), StoreConfig::Sqlite(_));
-    if shared {
-        // A hub on this machine is asked; without one the store itself, which others share.
-        let remote = Client::remote(place, plan.admin(), plan.token()?, "the hub".to_owned());
-        if let Ok(remote) = remote
-            && remote.answers(&*clock).await
-        {
-            return Ok(remote);
-        }
-        return here(load, clock, None).await;
+    if !matches!(plan.store(), StoreConfig::Sqlite(_)) {
+        return match Client::to_any_node(&plan, &*clock).await? {
+            Some(client) => Ok(client),
+            None => here(load, clock, None).await,
+        };
     }
     anyhow::ensure!(
         makes || place.try_exists().unwrap_or(true),
@@ -260,12 +266,14 @@ async fn here(
     lock: Option<RunLock>,
 ) -> Result<Client> {
     let plan = load(Depth::Files)?;
-    let store = match &lock {
+    let opened = match &lock {
         Some(_) => stores::open(&plan, clock.clone()).await?,
         None => stores::open_to_look(&plan, clock.clone()).await?,
     };
     let token = token::random();
-    let stage = Stage::new(&plan, store, clock, token.clone(), Phase::NotRunning);
+    let store = opened.store.clone();
+    let stage = Stage::new(&plan, store, clock.clone(), token.clone(), Phase::NotRunning);
     let engine = stage.start(&plan, true).await?;
-    Ok(Client::Here { router: api::router(stage.desk.clone()), token, engine, _lock: lock })
+    let router = api::router(stage.desk.clone());
+    Ok(Client::Here { router, token, engine, opened, clock, lock })
 }

@@ -79,7 +79,7 @@ type Plain = [(String, String); 0];
 #[derive(Debug, Default)]
 struct StoreMetrics {
     listening: Family<Plain, Whole>,
-    relistened: Family<Plain, Whole>,
+    relistened: Family<Plain, Counter>,
     oldest_transaction: Family<Plain, Real>,
     days_ahead: Family<Plain, Whole>,
 }
@@ -88,8 +88,8 @@ impl StoreMetrics {
     fn set(&self, vitals: &Vitals) {
         if let Some(listening) = vitals.listening {
             self.listening.get_or_create(&[]).set(i64::from(listening));
-            let times = i64::try_from(vitals.relistened).unwrap_or(i64::MAX);
-            self.relistened.get_or_create(&[]).set(times);
+            let counter = self.relistened.get_or_create(&[]);
+            counter.inc_by(vitals.relistened.saturating_sub(counter.get()));
         }
         if let Some(seconds) = vitals.oldest_transaction {
             self.oldest_transaction.get_or_create(&[]).set(seconds);
@@ -101,8 +101,12 @@ impl StoreMetrics {
 }
 
 impl Metrics {
-    /// For these sources and destinations.
-    pub(crate) fn new(sources: Vec<EndpointName>, destinations: Vec<EndpointName>) -> Arc<Self> {
+    /// For these sources and destinations; `shared`: on a store that other nodes may work on, too.
+    pub(crate) fn new(
+        sources: Vec<EndpointName>,
+        destinations: Vec<EndpointName>,
+        shared: bool,
+    ) -> Arc<Self> {
         let mut metrics = Self {
             registry: Registry::default(),
             sources,
@@ -127,6 +131,9 @@ impl Metrics {
             store: StoreMetrics::default(),
         };
         metrics.register();
+        if shared {
+            metrics.register_shared();
+        }
         metrics.start_at_zero();
         Arc::new(metrics)
     }
@@ -139,31 +146,6 @@ impl Metrics {
             "pabal_outbox_held",
             "Deliveries behind a dead letter that holds their key",
             self.held.clone(),
-        );
-        registry.register(
-            "pabal_plan_differs",
-            "Live nodes that run another configuration than this one",
-            self.plan_differs.clone(),
-        );
-        registry.register(
-            "pabal_store_listening",
-            "Whether this node hears at once of what other nodes write",
-            self.store.listening.clone(),
-        );
-        registry.register(
-            "pabal_store_relistened",
-            "How often it had to listen anew since it started",
-            self.store.relistened.clone(),
-        );
-        registry.register(
-            "pabal_store_oldest_transaction_seconds",
-            "Age of the oldest open transaction of the database, which holds up its clean-up",
-            self.store.oldest_transaction.clone(),
-        );
-        registry.register(
-            "pabal_store_days_ahead",
-            "For how many days ahead there is room for what arrives",
-            self.store.days_ahead.clone(),
         );
         registry.register("pabal_keys_held", "Keys held by a dead letter", self.keys_held.clone());
         registry.register(
@@ -219,6 +201,36 @@ impl Metrics {
             self.refused.clone(),
         );
         registry.register("pabal_unrouted", "Messages that nobody took", self.unrouted.clone());
+    }
+
+    /// What there is to be told only where nodes share a store.
+    fn register_shared(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "pabal_plan_differs",
+            "Live nodes that run another configuration than this one",
+            self.plan_differs.clone(),
+        );
+        registry.register(
+            "pabal_store_listening",
+            "Whether this node hears at once of what other nodes write",
+            self.store.listening.clone(),
+        );
+        registry.register(
+            "pabal_store_relistened",
+            "How often it had to listen anew since it started",
+            self.store.relistened.clone(),
+        );
+        registry.register(
+            "pabal_store_oldest_transaction_seconds",
+            "Age of the oldest open transaction of the database, which holds up its clean-up",
+            self.store.oldest_transaction.clone(),
+        );
+        registry.register(
+            "pabal_store_days_ahead",
+            "For how many days ahead there is room for what arrives",
+            self.store.days_ahead.clone(),
+        );
     }
 
     fn start_at_zero(&self) {
@@ -373,7 +385,7 @@ mod tests {
     fn every_series_is_there_at_zero_and_moves_with_what_happens() {
         let source: EndpointName = "p/in".parse().unwrap();
         let destination: EndpointName = "q/out".parse().unwrap();
-        let metrics = Metrics::new(vec![source.clone()], vec![destination.clone()]);
+        let metrics = Metrics::new(vec![source.clone()], vec![destination.clone()], true);
         let now = Timestamp::UNIX_EPOCH + Duration::from_secs(100);
         let before = metrics.render(&[], 0, &[], &Vitals::default(), now).unwrap();
         for line in [

@@ -15,7 +15,6 @@ use pabal_core::{
     Store, SystemClock,
 };
 use pabal_engine::{Destination, Source};
-use sha2::{Digest, Sha256};
 
 use crate::{
     compose::Composer,
@@ -74,9 +73,9 @@ impl Plan {
         let node = config.hub.node.clone().unwrap_or_else(|| machine(&config.hub.name));
         let place = match &config.hub.store {
             StoreConfig::Sqlite(path) => path.clone(),
-            // By the node's name: two nodes that run from one directory do not get into each
-            // other's way.
-            _ => config.dir.parent().unwrap_or(&config.dir).join("var").join(&node),
+            // By names: two hubs side by side, or two nodes that run from one directory, do not get
+            // into each other's way.
+            _ => beside(&config.dir).join("var").join(format!("{}.{node}", config.hub.name)),
         };
         let plan = Self { config, adapters, ingress, node, place, ignored };
         if depth == Depth::Parts {
@@ -199,8 +198,7 @@ impl Plan {
 
     /// Of everything that must be the same on every node.
     pub(crate) fn hash(&self) -> String {
-        let hash = Sha256::digest(self.config.shared());
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        self.config.plan_hash()
     }
 
     pub(crate) fn store(&self) -> &StoreConfig {
@@ -222,8 +220,14 @@ impl Plan {
     }
 
     /// The value of a secret of hub.toml, which stands under `key`.
+    ///
+    /// # Errors
+    /// [`Faults`], with file and line.
     pub(crate) fn secret(&self, key: &str, reference: &SecretReference) -> Result<Secret> {
-        Ok(self.config.secrets.get(key, reference)?)
+        self.config.secrets.get("", reference).map_err(|error| {
+            let position = self.config.hub.position.below(key);
+            Faults::from_iter([self.config.fault_at(&position, &error)]).into()
+        })
     }
 
     pub(crate) fn http(&self) -> SocketAddr {
@@ -241,8 +245,7 @@ impl Plan {
     /// The admin token, if the configuration names one.
     pub(crate) fn token(&self) -> Result<Option<Secret>> {
         let reference = self.config.hub.admin.token.as_ref();
-        let secret = reference.map(|reference| self.config.secrets.get("admin.token", reference));
-        Ok(secret.transpose()?)
+        reference.map(|reference| self.secret("admin.token", reference)).transpose()
     }
 
     pub(crate) fn ingress(&self) -> &Ingress {
@@ -261,6 +264,12 @@ impl Plan {
         let destinations = self.config.destinations.iter();
         destinations.map(|destination| destination.name.clone()).collect()
     }
+}
+
+/// The directory that holds this one.
+fn beside(directory: &Path) -> PathBuf {
+    let whole = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    whole.parent().map_or(whole.clone(), Path::to_owned)
 }
 
 /// This machine's name, or something that stands for it.

@@ -15,11 +15,12 @@ use pabal_store_sqlite::RunLock;
 use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::{
-    api::{self, Desk, Health, types::Phase},
+    api::{self, Desk, Health, Ready, types::Phase},
     housekeeping, listen,
     metrics::Metrics,
     plan::{self, Plan},
-    stores, token,
+    stores::{self, Opened},
+    token,
 };
 
 /// Once the engine has stopped, answers on their way out get this much longer.
@@ -35,6 +36,7 @@ pub(crate) struct Running {
     pub(crate) token_file: PathBuf,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) engine: Arc<Engine>,
+    opened: Opened,
     health: Health,
     clock: Arc<dyn Clock>,
     /// Partners' new requests end first, operators' last.
@@ -43,14 +45,14 @@ pub(crate) struct Running {
     listeners: [JoinHandle<()>; 2],
     address_file: PathBuf,
     housekeeping: JoinHandle<()>,
-    _lock: Option<RunLock>,
+    _lock: RunLock,
 }
 
 impl Running {
-    /// Takes the run lock, opens the store, listens, and starts the engine.
+    /// Takes the lock, opens the store, listens, and starts the engine.
     pub(crate) async fn start(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Self> {
         let place = plan.place();
-        let lock = stores::lock(plan)?;
+        let lock = stores::lock(plan, &*clock).await?;
         // Before anything is changed: a port that is taken must not cost a migration.
         let http = listen::bind(plan.http(), "http").await?;
         let admin = listen::bind(plan.admin(), "admin").await?;
@@ -62,7 +64,8 @@ impl Running {
             Some(token) => token,
             None => token::read_or_make(place)?,
         };
-        let store = stores::open(plan, clock.clone()).await?;
+        let opened = stores::open(plan, clock.clone()).await?;
+        let store = opened.store.clone();
         let stage = Stage::new(plan, store.clone(), clock.clone(), token, Phase::Starting);
         let (http_stop, admin_stop) = (Stop::new(), Stop::new());
         let (http_address, admin_address) = (http.local_addr()?, admin.local_addr()?);
@@ -70,7 +73,7 @@ impl Running {
             tracing::warn!(address = %admin_address, "operators' listener is open to the network without TLS: put a proxy with TLS before it");
         }
         let partners = api::only_while_running(plan.ingress().router(), stage.health.clone())
-            .merge(api::health_routes(stage.health.clone()));
+            .merge(api::health_routes(stage.desk.ready.clone()));
         let serve = |listener: TcpListener, acceptor, router: Router, stop: &Stop| {
             tokio::spawn(listen::serve(listener, acceptor, router, clock.clone(), stop.clone()))
         };
@@ -104,6 +107,7 @@ impl Running {
             token_file: token::file(place),
             store,
             engine,
+            opened,
             health: stage.health,
             clock,
             http_stop,
@@ -133,6 +137,7 @@ impl Running {
             }
         }
         self.housekeeping.abort();
+        self.opened.close(&*self.clock).await;
         let _ = std::fs::remove_file(&self.address_file);
     }
 }
@@ -157,8 +162,9 @@ impl Stage {
         let (sources, destinations) = (plan.sources(), plan.destinations());
         let mut counted = sources.clone();
         counted.extend(crate::COMMAND_LINE.parse());
-        let metrics = Metrics::new(counted, destinations.clone());
+        let metrics = Metrics::new(counted, destinations.clone(), store.shared());
         let health = Health::new(phase);
+        let ready = Ready::new(health.clone(), store.clone(), clock.clone());
         let desk = Arc::new(Desk {
             hub: plan.hub().to_owned(),
             token,
@@ -166,6 +172,7 @@ impl Stage {
             clock: clock.clone(),
             metrics: metrics.clone(),
             health: health.clone(),
+            ready,
             plan: plan.hash(),
             lease: plan.lease(),
             retention: plan.retention().clone(),

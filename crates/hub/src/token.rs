@@ -11,6 +11,9 @@ use anyhow::{Context, Result, ensure};
 use pabal_core::Secret;
 use subtle::ConstantTimeEq;
 
+/// How the name of the file with the address of an operators' listener ends.
+pub(crate) const ADDRESS: &str = ".admin";
+
 /// Where the token of a hub with this database stands, if its configuration names none.
 pub(crate) fn file(database: &Path) -> PathBuf {
     beside(database, ".token")
@@ -18,7 +21,7 @@ pub(crate) fn file(database: &Path) -> PathBuf {
 
 /// Where a running hub writes the address its operators' listener got.
 pub(crate) fn address_file(database: &Path) -> PathBuf {
-    beside(database, ".admin")
+    beside(database, ADDRESS)
 }
 
 fn beside(database: &Path, ending: &str) -> PathBuf {

@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(240);
 const MEMORY_MIB_MAX: u64 = 100;
 
 /// Runs it; what it counted, and what its books say next to the input.
-async fn demo(input: &Path, arguments: &[&str]) -> (Value, Value) {
+pub(crate) async fn demo(input: &Path, arguments: &[&str]) -> (Value, Value) {
     let folder = tempfile::tempdir().unwrap();
     let books = folder.path().join("books");
     let books = books.to_str().unwrap();
@@ -25,7 +25,7 @@ async fn demo(input: &Path, arguments: &[&str]) -> (Value, Value) {
     (report, compared)
 }
 
-fn assert_all_is_right(report: &Value, compared: &Value) {
+pub(crate) fn assert_all_is_right(report: &Value, compared: &Value) {
     assert_eq!(report["right"], true, "{report:#}");
     for nothing in ["lost", "order_violations", "content_differs", "other_dead_letters"] {
         assert_eq!(report[nothing], 0, "{nothing}: {report:#}");

@@ -14,6 +14,8 @@ mod deploy;
 mod killing;
 mod life;
 mod metrics;
+mod nodes;
+mod postgres;
 mod readme;
 mod routing;
 mod secrets;

@@ -169,6 +169,28 @@ retention = { bodies = "14d", inbox = "30d" }
     assert_eq!(config.destinations[0].lanes, 4);
     // Where a node stands is its own business; what it runs is everybody's.
     let other = hub.replace("\"a\"", "\"b\"").replace("\"URL\"", "\"OTHER\"");
-    assert_eq!(load(&other).shared(), config.shared());
-    assert_ne!(load(&hub.replace("30s", "20s")).shared(), config.shared());
+    assert_eq!(load(&other).plan_hash(), config.plan_hash());
+    assert_eq!(config.plan_hash().len(), 64);
+    assert_ne!(load(&hub.replace("30s", "20s")).plan_hash(), config.plan_hash());
+    assert_ne!(load(&hub.replace("14d", "15d")).plan_hash(), config.plan_hash());
+    let text = config.effective_toml();
+    for line in
+        ["bodies = \"14d\"", "history = \"365d\"", "lanes = 4", "env = \"URL\"", "node = \"a\""]
+    {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_difference_that_is_not_printed_is_one_all_the_same() {
+    let hash = |header: &str| {
+        let partner =
+            WELFARE.replace("[source", &format!("headers = {{ x-token = \"{header}\" }}\n[source"));
+        let files = [("hub.toml", HUB), ("partners/welfare.toml", partner.as_str())];
+        let config = Directory::with(&files).load().unwrap();
+        assert!(config.effective_toml().contains("[secret]"));
+        config.plan_hash()
+    };
+    assert_ne!(hash("one"), hash("two"));
+    assert_eq!(hash("one"), hash("one"));
 }

@@ -1,6 +1,9 @@
 //! `/healthz`: the process answers. `/readyz`: it takes and sends.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -10,6 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use pabal_core::{Clock, Store};
 
 use super::{Problem, types::Phase};
 
@@ -33,17 +37,75 @@ impl Health {
     }
 }
 
-/// Both, open to everyone who reaches the listener.
-pub(crate) fn routes<S: Clone + Send + Sync + 'static>(health: Health) -> Router<S> {
-    Router::new()
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(ready))
-        .with_state(health)
+/// However often it is asked, the store is looked at so often.
+const LOOK: Duration = Duration::from_secs(5);
+/// A store that does not answer for so long does not answer.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// How the store was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Fine,
+    /// There is room for what arrives for so many days ahead, which is none.
+    NoRoom(i64),
+    Silent,
 }
 
-async fn ready(State(health): State<Health>) -> (StatusCode, &'static str) {
-    match health.phase() {
-        Phase::Running => (StatusCode::OK, "ready\n"),
+/// Whether partners and load balancers should come here.
+#[derive(Debug, Clone)]
+pub(crate) struct Ready {
+    health: Health,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    /// What was found last, and when. Held while it is looked, so that all who ask share the look.
+    last: Arc<tokio::sync::Mutex<Option<(Duration, Found)>>>,
+}
+
+impl Ready {
+    pub(crate) fn new(health: Health, store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+        Self { health, store, clock, last: Arc::default() }
+    }
+
+    async fn look(&self) -> Found {
+        let mut last = self.last.lock().await;
+        if let Some((at, found)) = *last
+            && self.clock.elapsed().saturating_sub(at) < LOOK
+        {
+            return found;
+        }
+        let found = match self.clock.timeout(SILENCE, self.store.vitals()).await {
+            Some(Ok(vitals)) => match vitals.days_ahead {
+                Some(days @ ..1) => Found::NoRoom(days),
+                _ => Found::Fine,
+            },
+            Some(Err(_)) | None => Found::Silent,
+        };
+        *last = Some((self.clock.elapsed(), found));
+        found
+    }
+}
+
+/// Both, open to everyone who reaches the listener.
+pub(crate) fn routes<S: Clone + Send + Sync + 'static>(ready: Ready) -> Router<S> {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(is_ready))
+        .with_state(ready)
+}
+
+async fn is_ready(State(ready): State<Ready>) -> (StatusCode, &'static str) {
+    match ready.health.phase() {
+        Phase::Running => match ready.look().await {
+            Found::Fine => (StatusCode::OK, "ready\n"),
+            // It still takes: what has no partition gets one on arrival, if that can be made at all.
+            Found::NoRoom(0) => {
+                (StatusCode::OK, "ready, but no partition for tomorrow: see the log\n")
+            }
+            Found::NoRoom(_) => {
+                (StatusCode::OK, "ready, but no partition for today: see the log\n")
+            }
+            Found::Silent => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n"),
+        },
         Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
         Phase::Stopping | Phase::NotRunning => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
     }

@@ -32,7 +32,7 @@ use pabal_engine::Engine;
 use tower_http::catch_panic::CatchPanicLayer;
 
 pub(crate) use dead_letters::GONE;
-pub(crate) use health::{Health, only_while_running, routes as health_routes};
+pub(crate) use health::{Health, Ready, only_while_running, routes as health_routes};
 pub(crate) use problem::Problem;
 
 use crate::{metrics::Metrics, token};
@@ -49,6 +49,7 @@ pub(crate) struct Desk {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,
+    pub(crate) ready: Ready,
     /// The hash of the configuration, ...
     pub(crate) plan: String,
     /// ... and what of it is needed here.
@@ -98,7 +99,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .merge(status::metrics_route())
         .fallback(async || Problem::not_found("nothing is served under this path"))
         .layer(middleware::from_fn_with_state(desk.clone(), require_token))
-        .merge(health_routes(desk.health.clone()))
+        .merge(health_routes(desk.ready.clone()))
         .layer(CatchPanicLayer::new())
         .with_state(desk)
 }

@@ -1,20 +1,20 @@
 //! Where everything stands: for people, and for Prometheus.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
-    extract::State,
+    extract::{State, rejection::JsonRejection},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use pabal_core::{EndpointCounts, EndpointName, Housekeeping, LinkState};
+use pabal_core::{EndpointCounts, EndpointName, Housekeeping, LinkState, OperatorAct};
 
 use super::{
     Desk, Problem,
     problem::Answer,
-    types::{NodeStatus, OutStatus, Pruned, SourceStatus, Status},
+    types::{NodeStatus, OutStatus, Prune, Pruned, SourceStatus, Status},
 };
 use crate::housekeeping;
 
@@ -26,8 +26,12 @@ pub(super) fn metrics_route() -> Router<Arc<Desk>> {
     Router::new().route("/metrics", get(metrics))
 }
 
+/// A prune answers after so long at the latest, and is asked again if there is more.
+const PRUNE_LIMIT: Duration = Duration::from_secs(20);
+
 async fn status(State(desk): State<Arc<Desk>>) -> Answer<Status> {
     let engine = desk.engine()?;
+    let layouts = if desk.store.shared() { desk.store.layouts().await? } else { Vec::new() };
     let counts = desk.store.counts().await?;
     let links = desk.store.link_states().await?;
     let here = engine.status();
@@ -59,8 +63,15 @@ async fn status(State(desk): State<Arc<Desk>>) -> Answer<Status> {
         .iter()
         .chain(forgotten)
         .map(|destination| {
-            let now = here.iter().find(|status| status.destination == *destination);
-            out_status(destination, now.cloned(), count(destination), link(destination))
+            let mut now = here.iter().find(|status| status.destination == *destination).cloned();
+            let layout = layouts.iter().find(|layout| layout.destination == *destination);
+            if let (Some(now), Some(layout)) = (&mut now, layout)
+                && now.lanes_of == 0
+            {
+                // A node that holds none of them does not know of how many.
+                now.lanes_of = layout.lanes;
+            }
+            out_status(destination, now, count(destination), link(destination))
         })
         .collect();
     Ok(Json(Status {
@@ -80,6 +91,7 @@ async fn nodes(desk: &Desk) -> Result<Vec<NodeStatus>, Problem> {
         return Ok(Vec::new());
     }
     let own = desk.engine.get().and_then(|engine| engine.epoch());
+    let lanes = desk.store.lanes().await?;
     let nodes = desk.store.nodes().await?.into_iter();
     Ok(nodes
         .map(|beat| NodeStatus {
@@ -90,14 +102,27 @@ async fn nodes(desk: &Desk) -> Result<Vec<NodeStatus>, Problem> {
             differs: beat.plan != desk.plan,
             plan: beat.plan,
             this: own == Some(beat.epoch),
+            lanes: lanes.iter().filter(|lane| lane.holder == Some(beat.epoch)).count(),
         })
         .collect())
 }
 
-async fn prune(State(desk): State<Arc<Desk>>) -> Answer<Pruned> {
-    let done = housekeeping::round(&*desk.store, &desk.retention, &*desk.clock).await?;
-    let Housekeeping { messages, log, inbox, dead_letters, .. } = done;
-    Ok(Json(Pruned { messages, log, inbox, dead_letters }))
+async fn prune(
+    State(desk): State<Arc<Desk>>,
+    given: Result<Json<Prune>, JsonRejection>,
+) -> Answer<Pruned> {
+    let Json(given) = given.map_err(|error| Problem::new(error.status(), error.body_text()))?;
+    let act = OperatorAct {
+        by: given.by,
+        verb: "prune".to_owned(),
+        subject: "all".to_owned(),
+        why: None,
+    };
+    desk.store.note(&act).await?;
+    let done =
+        housekeeping::round(&*desk.store, &desk.retention, &*desk.clock, PRUNE_LIMIT).await?;
+    let Housekeeping { messages, log, inbox, dead_letters, more } = done;
+    Ok(Json(Pruned { messages, log, inbox, dead_letters, more }))
 }
 
 fn out_status(

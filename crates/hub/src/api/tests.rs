@@ -40,7 +40,7 @@ impl Bench {
         let adapter = Arc::new(RestAdapter::new(ingress.clone()));
         let plan = Plan::load(&config, None, vec![adapter], ingress, Depth::Files).unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let store = open(&plan, clock.clone()).await.unwrap();
+        let store = open(&plan, clock.clone()).await.unwrap().store;
         let stage = Stage::new(&plan, store, clock, Secret::new("t"), Phase::NotRunning);
         stage.start(&plan, true).await.unwrap();
         Self { router: super::router(stage.desk.clone()), stage, _dir: dir }

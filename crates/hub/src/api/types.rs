@@ -44,10 +44,20 @@ pub(crate) struct NodeStatus {
     pub(crate) differs: bool,
     /// Whether it is the node that is asked.
     pub(crate) this: bool,
+    /// Lanes it holds, of all destinations together.
+    pub(crate) lanes: usize,
 }
 
 /// `POST /api/v1/prune`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Prune {
+    /// Who.
+    pub(crate) by: String,
+}
+
+/// What was removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pruned {
     /// Messages removed.
     pub(crate) messages: u64,
@@ -57,6 +67,9 @@ pub(crate) struct Pruned {
     pub(crate) inbox: u64,
     /// Dead letters.
     pub(crate) dead_letters: u64,
+    /// There is more to remove: ask again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) more: bool,
 }
 
 /// Whether the hub runs.

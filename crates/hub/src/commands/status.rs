@@ -7,9 +7,9 @@ use pabal_core::{Clock, Paused, Timestamp};
 use pabal_engine::HealthStatus;
 
 use crate::{
-    api::types::{OutStatus, Phase, Pruned, Status},
+    api::types::{NodeStatus, OutStatus, Phase, Prune, Pruned, Status},
     client::Client,
-    out,
+    operator, out,
 };
 
 pub(super) async fn show(client: &Client, json: bool, now: Timestamp) -> Result<()> {
@@ -23,7 +23,7 @@ pub(super) async fn show(client: &Client, json: bool, now: Timestamp) -> Result<
 
 /// Shows it every second until Ctrl-C; as JSON, one document a second.
 pub(super) async fn watch(client: &Client, json: bool, clock: &dyn Clock) -> Result<()> {
-    if matches!(client, Client::Here { .. }) {
+    if client.holds_the_store() {
         // To go on would keep the store from a hub that wants to start.
         show(client, json, clock.now()).await?;
         out::note("no hub runs, so there is nothing to watch");
@@ -48,11 +48,22 @@ pub(super) async fn watch(client: &Client, json: bool, clock: &dyn Clock) -> Res
 
 /// `pabal prune`
 pub(super) async fn prune(client: &Client, json: bool) -> Result<()> {
-    let done: Pruned = client.post("/prune", &serde_json::json!({})).await?;
+    let asked = Prune { by: operator::name() };
+    let mut done = Pruned::default();
+    loop {
+        let step: Pruned = client.post("/prune", &asked).await?;
+        done.messages += step.messages;
+        done.log += step.log;
+        done.inbox += step.inbox;
+        done.dead_letters += step.dead_letters;
+        if !step.more {
+            break;
+        }
+    }
     if json {
         return out::json(&done);
     }
-    let Pruned { messages, log, inbox, dead_letters } = done;
+    let Pruned { messages, log, inbox, dead_letters, .. } = done;
     let [messages, log, inbox, dead] = [messages, log, inbox, dead_letters].map(out::count);
     out::line(format_args!(
         "removed {messages} messages, {log} lines of the delivery log, {inbox} remembered ids and \
@@ -82,24 +93,19 @@ fn render(status: &Status, now: Timestamp) -> String {
         destinations.add_row(row(destination, status.state, now));
     }
     let state = match status.state {
+        Phase::NotRunning if status.nodes.iter().any(|node| node.live) => {
+            "runs elsewhere; this is what its store holds"
+        }
         Phase::Starting => "is starting",
         Phase::Running => "runs",
         Phase::Stopping => "is stopping",
         Phase::NotRunning => "does not run; this is what its store holds",
     };
     let mut text = format!("hub {} {state} (pabal {})\n", status.hub, status.version);
-    let mut nodes = out::table(["node", "heartbeat", "configuration", ""]);
-    for node in &status.nodes {
-        let beat = out::span(Duration::from_millis(node.beat_ms_ago));
-        let state = match (node.this, node.live) {
-            (true, _) => "asked",
-            (false, true) => "",
-            (false, false) => "not heard of: others take over what it holds",
-        };
-        let plan = node.plan.get(..8).unwrap_or(&node.plan);
-        let differs = if node.differs { format!("{plan}, another one") } else { plan.to_owned() };
-        nodes.add_row([node.node.clone(), format!("{beat} ago"), differs, state.to_owned()]);
-    }
+    let mut nodes = out::table(["node", "heartbeat", "lanes", "configuration", "state"]);
+    status.nodes.iter().for_each(|node| {
+        nodes.add_row(node_row(node));
+    });
     for table in [sources, destinations, nodes] {
         if table.row_count() > 0 {
             text.push_str(&format!("{table}\n"));
@@ -112,6 +118,26 @@ fn render(status: &Status, now: Timestamp) -> String {
         ));
     }
     text.trim_end().to_owned()
+}
+
+fn node_row(node: &NodeStatus) -> [String; 5] {
+    let mut state = Vec::new();
+    if node.this {
+        state.push("this one");
+    }
+    if !node.live {
+        state.push("not heard of: others take over what it holds");
+    }
+    if node.differs {
+        state.push("runs another configuration");
+    }
+    [
+        node.node.clone(),
+        format!("{} ago", out::span(Duration::from_millis(node.beat_ms_ago))),
+        out::count(node.lanes as u64),
+        node.plan.chars().take(8).collect(),
+        state.join("; "),
+    ]
 }
 
 fn row(destination: &OutStatus, phase: Phase, now: Timestamp) -> Vec<String> {
@@ -171,9 +197,9 @@ mod tests {
             "hub": "central", "version": "0.0.0", "state": "running", "unrouted": 2,
             "nodes": [
                 { "node": "a", "epoch": 3, "beat_ms_ago": 1200, "live": true,
-                  "plan": "0123456789abcdef", "differs": false, "this": true },
+                  "plan": "0123456789abcdef", "differs": false, "this": true, "lanes": 3 },
                 { "node": "b", "epoch": 4, "beat_ms_ago": 61000, "live": false,
-                  "plan": "fedcba9876543210", "differs": true, "this": false },
+                  "plan": "fedcba9876543210", "differs": true, "this": false, "lanes": 2 },
             ],
             "sources": [{ "source": "city/in", "paused": null, "dead": 3 }],
             "destinations": [
