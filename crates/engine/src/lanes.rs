@@ -48,6 +48,8 @@ pub(crate) struct Lanes {
     forgotten: Option<Number>,
     /// A refill is under way, with this ticket, since this number was the highest one offered.
     refilling: Option<(u64, Number)>,
+    /// Put back or found late while a refill is under way.
+    aside: Vec<Delivery>,
     /// Of lanes that were given up, how many keys were in flight and still are.
     leaving: HashMap<u16, usize>,
     tickets: u64,
@@ -68,6 +70,7 @@ impl Lanes {
             offered: 0,
             forgotten: None,
             refilling: None,
+            aside: Vec::new(),
             leaving: HashMap::new(),
             tickets: 0,
             owned: Owned::none_of(lanes),
@@ -77,7 +80,8 @@ impl Lanes {
     /// The same destination laid out anew: nothing of it is held or in flight. Answers to what was
     /// asked before are too old.
     pub(crate) fn laid_out(&self, order: Order, lanes: u16) -> Self {
-        Self { tickets: self.tickets, ..Self::new(order, lanes, self.rows_max) }
+        let (tickets, offered) = (self.tickets, self.offered);
+        Self { tickets, offered, ..Self::new(order, lanes, self.rows_max) }
     }
 
     /// Takes a lane in. `careful`: it was taken over without a clean end. `read`: what is in the
@@ -85,8 +89,9 @@ impl Lanes {
     pub(crate) fn gain(&mut self, index: u16, careful: bool, read: bool) {
         self.owned.gain(index, careful);
         if !read {
-            // What is being read was asked for too early.
+            // What is being read was asked for too early, and everything comes again.
             (self.refilling, self.forgotten) = (None, Some(0));
+            self.aside.clear();
         }
     }
 
@@ -161,6 +166,10 @@ impl Lanes {
     /// A late commit, or a delivery put back: it may stand before others of its key. Held keys are
     /// left to [`Lanes::still_held`].
     pub(crate) fn offer_back(&mut self, deliveries: &[Delivery], now: Duration) {
+        if self.refilling.is_some() {
+            // Whether the page that is being read has them is not known before it is there.
+            return self.aside.extend_from_slice(deliveries);
+        }
         for delivery in deliveries {
             if !self.owned.holds(delivery.slot) {
                 continue;
@@ -168,6 +177,10 @@ impl Lanes {
             let key = self.key_of(delivery);
             let row = self.row(delivery, now, false);
             let Some(queue) = self.queues.get_mut(&key) else {
+                if self.forgotten.is_some_and(|after| delivery.number > after) {
+                    // It is read again in its turn; older ones of its key may come before.
+                    continue;
+                }
                 // What else the table has of this key is not known here.
                 let more = (!matches!(key, KeyId::Single(_))).then_some(delivery.number);
                 self.insert(delivery.slot, key, row, more);

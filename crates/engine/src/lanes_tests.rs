@@ -353,3 +353,54 @@ fn only_the_first_of_each_key_could_have_been_in_flight() {
     }
     assert_eq!(careful, [(1, true), (3, true), (4, false), (2, false)]);
 }
+
+#[test]
+fn what_was_not_offered_when_the_table_was_read_is_left_to_be_offered_in_its_turn() {
+    let mut lanes = whole(Order::Key, 1_000, false);
+    lanes.offer(&[delivery(1, Some("a"))], NOW);
+    lanes.gain(0, false, false);
+    let fetch = lanes.wants_refill().unwrap();
+    // Number 2 of key b was given before and is committed later than 3, which is in the answer.
+    lanes.fetched(&fetch, &[delivery(1, Some("a")), delivery(3, Some("b"))], true, NOW);
+    assert_eq!(numbers(&take(&mut lanes)), [1]);
+    lanes.offer_back(&[delivery(2, Some("b"))], NOW);
+    lanes.offer(&[delivery(3, Some("b"))], NOW);
+    let taken = take(&mut lanes);
+    assert_eq!(numbers(&taken), [2]);
+    lanes.settled(&taken[0].0, 2, GONE);
+    let fetch = lanes.wants(&taken[0].0).unwrap();
+    lanes.fetched(&fetch, &[delivery(3, Some("b"))], true, NOW);
+    assert_eq!(numbers(&take(&mut lanes)), [3]);
+}
+
+#[test]
+fn a_late_commit_does_not_go_before_what_is_still_to_be_read_of_its_key() {
+    let mut lanes = whole(Order::Key, 1_000, false);
+    lanes.offer(&[delivery(9, Some("z"))], NOW);
+    assert_eq!(numbers(&take(&mut lanes)), [9]);
+    lanes.gain(0, false, false);
+    // Found late before the table was read again: 4 waits there before it.
+    lanes.offer_back(&[delivery(5, Some("a"))], NOW);
+    assert!(take(&mut lanes).is_empty());
+    let fetch = lanes.wants_refill().unwrap();
+    lanes.offer_back(&[delivery(6, Some("a"))], NOW);
+    let rows = [delivery(4, Some("a")), delivery(5, Some("a")), delivery(9, Some("z"))];
+    lanes.fetched(&fetch, &rows, true, NOW);
+    let mut sent = Vec::new();
+    for _ in 0..3 {
+        let taken = take(&mut lanes);
+        sent.extend(numbers(&taken));
+        for (key, number) in &taken {
+            lanes.settled(key, *number, GONE);
+            if let Some(fetch) = lanes.wants(key) {
+                let left: Vec<_> = [4, 5, 6]
+                    .into_iter()
+                    .filter(|left| !sent.contains(left))
+                    .map(|left| delivery(left, Some("a")))
+                    .collect();
+                lanes.fetched(&fetch, &left, true, NOW);
+            }
+        }
+    }
+    assert_eq!(sent, [4, 5, 6]);
+}

@@ -79,23 +79,29 @@ impl Tail {
 
     async fn read(&mut self, position: &mut Position, ask: bool) -> Result<(), StoreError> {
         loop {
-            let which = Which::Tail { after: position.tail };
-            let rows = self.store.deliveries(which, PAGE).await?;
-            let complete = rows.len() < PAGE;
-            position.pass(&rows, self.store.late_commits_for(), self.clock.elapsed());
+            let mut complete = false;
+            if position.read.is_empty() {
+                let which = Which::Tail { after: position.tail };
+                position.read = self.store.deliveries(which, PAGE).await?;
+                complete = position.read.len() < PAGE;
+                position.pass(self.store.late_commits_for(), self.clock.elapsed());
+            }
+            // Looked for after the page was read and handed out before it: one that was skipped may
+            // be of the same key as one of the page, which was taken after it.
+            let missed = position.missed(self.clock.elapsed());
+            if !missed.is_empty() {
+                let rows = self.store.deliveries(Which::Numbers(&missed), missed.len()).await?;
+                rows.iter().for_each(|row| position.found(row.number));
+                for (destination, rows) in by_destination(rows) {
+                    if let Some(dispatcher) = self.dispatchers.get(&destination) {
+                        let _ = dispatcher.send(Signal::Late(rows));
+                    }
+                }
+            }
+            let rows = std::mem::take(&mut position.read);
             self.hand_out(rows, &mut position.strangers).await;
             if complete {
                 break;
-            }
-        }
-        let missed = position.missed(self.clock.elapsed());
-        if !missed.is_empty() {
-            let rows = self.store.deliveries(Which::Numbers(&missed), missed.len()).await?;
-            rows.iter().for_each(|row| position.found(row.number));
-            for (destination, rows) in by_destination(rows) {
-                if let Some(dispatcher) = self.dispatchers.get(&destination) {
-                    let _ = dispatcher.send(Signal::Late(rows));
-                }
             }
         }
         if ask {
@@ -174,6 +180,8 @@ fn by_destination(rows: Vec<Delivery>) -> HashMap<EndpointName, Vec<Delivery>> {
 struct Position {
     tail: Number,
     skipped: BTreeMap<Number, Duration>,
+    /// Read and not handed out yet.
+    read: Vec<Delivery>,
     strangers: HashSet<EndpointName>,
 }
 
@@ -181,8 +189,8 @@ struct Position {
 const SKIPPED_MAX: usize = 10_000;
 
 impl Position {
-    fn pass(&mut self, rows: &[Delivery], late_for: Duration, now: Duration) {
-        for row in rows {
+    fn pass(&mut self, late_for: Duration, now: Duration) {
+        for row in &self.read {
             // Before the first read everything is skipped, and settled long ago.
             if !late_for.is_zero() && self.tail > 0 {
                 let room = SKIPPED_MAX.saturating_sub(self.skipped.len());

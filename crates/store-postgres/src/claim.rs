@@ -61,7 +61,7 @@ pub(crate) async fn deliveries(
         }
     }
     sql.push(" LIMIT ").push_bind(saturate(limit as u64));
-    let rows = store.fetch(sql.build()).await?;
+    let rows = store.claim(sql.build()).await?;
     rows.iter()
         .map(|row| {
             let mut row = Columns::of(row);
@@ -112,7 +112,7 @@ pub(crate) async fn load(
             break;
         }
         let query = sqlx::query(sqlx::AssertSqlSafe(of(table))).bind(missing);
-        for row in store.fetch(query).await? {
+        for row in store.claim(query).await? {
             let mut row = Columns::of(&row);
             let number = row.next()?;
             let pinned = row.next::<Option<Number>>()?.is_some();

@@ -304,7 +304,8 @@ impl PostgresStore {
         let server = Server::of(&options.url)?;
         let mut connection = server.connect().await?;
         server.check(&mut connection).await?;
-        let applied = server.migrate(&mut connection, &options.hub_name, options.may_migrate).await?;
+        let applied =
+            server.migrate(&mut connection, &options.hub_name, options.may_migrate).await?;
         // What was read is known; how the session ends changes nothing.
         let _ = connection.close().await;
         Ok(applied)

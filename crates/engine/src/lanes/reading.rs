@@ -66,21 +66,30 @@ impl Lanes {
                 else {
                     return;
                 };
+                // Beyond what was offered by then, one may stand in the table whose elder of the same
+                // key was not yet there when this was read; those are offered in their turn.
+                let known = deliveries.partition_point(|delivery| delivery.number <= offered);
+                let complete = complete || known < deliveries.len();
+                let deliveries = &deliveries[..known];
+                self.forgotten = None;
                 for delivery in deliveries {
                     if self.rows >= self.rows_max {
                         self.forgotten = Some(delivery.number - 1);
-                        return;
+                        break;
                     }
                     self.admit(delivery, now);
                 }
                 let read = deliveries.last().map_or(*after, |last| last.number);
-                if complete && self.offered == offered {
-                    self.forgotten = None;
-                    self.seen = self.seen.max(self.offered).max(read);
-                    self.owned.caught_up(self.seen);
-                } else {
-                    self.forgotten = Some(read);
+                if self.forgotten.is_none() {
+                    if complete && self.offered == offered {
+                        self.seen = self.seen.max(offered);
+                        self.owned.caught_up(self.seen);
+                    } else {
+                        self.forgotten = Some(if complete { offered.max(read) } else { read });
+                    }
                 }
+                let aside = std::mem::take(&mut self.aside);
+                self.offer_back(&aside, now);
             }
         }
     }
