@@ -38,6 +38,7 @@ impl Config {
                 "name": hub.name,
                 "node": hub.node,
                 "store": store,
+                "files": hub.files,
                 "lease": time(hub.lease),
                 "retention": {
                     "bodies": days(retention.bodies),

@@ -33,6 +33,9 @@ pub struct HubConfig {
     pub name: String,
     /// Where everything is kept.
     pub store: StoreConfig,
+    /// Where this node's own small files are, such as its token; on SQLite they lie beside the
+    /// database instead.
+    pub files: PathBuf,
     /// The listener for partners.
     pub http: HttpConfig,
     /// The listener for operators.
@@ -115,6 +118,7 @@ struct HubToml {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     store: StoreToml,
+    files: PathBuf,
     http: HttpToml,
     admin: AdminToml,
     timezone: String,
@@ -165,6 +169,7 @@ impl Default for HubToml {
         Self {
             name: None,
             store: StoreToml::default(),
+            files: "var".into(),
             http: HttpToml::default(),
             admin: AdminToml::default(),
             timezone: "Asia/Seoul".to_owned(),
@@ -371,6 +376,7 @@ fn planned(hub: HubToml, directory: &Path, position: Position) -> HubConfig {
     HubConfig {
         name: hub.name.unwrap_or_default(),
         store: hub.store.planned(parent),
+        files: parent.join(hub.files),
         http: HttpConfig {
             listen: hub.http.listen,
             tls: hub.http.tls.map(|tls| TlsConfig {

@@ -34,6 +34,7 @@ impl Table {
                 "name",
                 "node",
                 "store",
+                "files",
                 "lease",
                 "retention",
                 "http",

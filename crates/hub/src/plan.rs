@@ -75,7 +75,7 @@ impl Plan {
             StoreConfig::Sqlite(path) => path.clone(),
             // By names: two hubs side by side, or two nodes that run from one directory, do not get
             // into each other's way.
-            _ => beside(&config.dir).join("var").join(format!("{}.{node}", config.hub.name)),
+            _ => config.hub.files.join(format!("{}.{node}", config.hub.name)),
         };
         let plan = Self { config, adapters, ingress, node, place, ignored };
         if depth == Depth::Parts {
@@ -266,19 +266,13 @@ impl Plan {
     }
 }
 
-/// The directory that holds this one.
-fn beside(directory: &Path) -> PathBuf {
-    let whole = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-    whole.parent().map_or(whole.clone(), Path::to_owned)
-}
-
 /// This machine's name, or something that stands for it.
 fn machine(hub: &str) -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        "" => hub.to_owned(),
-        name => name.to_owned(),
-    }
+    // A service may see nothing of /proc but processes.
+    let files = ["/proc/sys/kernel/hostname", "/etc/hostname"].into_iter();
+    let mut names = files.filter_map(|file| std::fs::read_to_string(file).ok());
+    let name = names.find(|name| !name.trim().is_empty() && !name.contains('/'));
+    name.map_or_else(|| hub.to_owned(), |name| name.trim().to_owned())
 }
 
 /// What the partners' listener shakes hands with.

@@ -163,6 +163,7 @@ retention = { bodies = "14d", inbox = "30d" }
     };
     assert_eq!(config.hub.store, expected);
     assert_eq!((config.hub.node.as_deref(), config.hub.lease.as_secs()), (Some("a"), 30));
+    assert!(config.hub.files.ends_with("var") && config.hub.files.is_absolute());
     let days = |time: Duration| time.as_secs() / 86_400;
     let kept = &config.hub.retention;
     assert_eq!((days(kept.bodies), days(kept.history), days(kept.inbox)), (14, 365, 30));
