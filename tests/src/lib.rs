@@ -47,6 +47,7 @@ mod hub_setup;
 mod log;
 mod metrics;
 mod nodes;
+mod operators;
 mod partner;
 mod proxy;
 mod python;

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use pabal_core::{
     Adapter, Clock, DeadKind, DeadLetterQuery, DeadReason, MessageId, MessageQuery, Secret, Stop,
 };
@@ -36,6 +36,7 @@ use crate::{
     plan::{Depth, Plan},
     running::Running,
     signals::StopSignals,
+    stores,
 };
 
 /// The hub's name, a part of every message id.
@@ -89,15 +90,10 @@ pub(crate) async fn demo(
     let token = files::write(&place, archive.address, census.address, postgres.as_ref())?;
     let plan = Plan::load(&place.config(), None, adapters, ingress, Depth::Parts)
         .context("the demo's own configuration is refused")?;
-    let hub = Running::start(&plan, clock.clone()).await?;
-    if !hub.store.messages(&MessageQuery { limit: 1, ..MessageQuery::default() }).await?.is_empty()
-    {
-        hub.stop().await;
-        bail!(
-            "the database holds the messages of an earlier demo: drop its schema `pabal`, or name \
-             another database"
-        );
+    if demo.postgres.is_some() {
+        must_be_empty(&plan, &clock).await?;
     }
+    let hub = Running::start(&plan, clock.clone()).await?;
     if !json {
         out::note(format_args!(
             "a hub in {}, two play agencies, {} records to hand over (seed {})",
@@ -162,6 +158,19 @@ pub(crate) async fn demo(
         out::note(format_args!("files stay in {}", place.dir.display()));
     }
     Ok(if report.right() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// What an earlier demo left would be counted again; another hub's database is refused by name.
+async fn must_be_empty(plan: &Plan, clock: &Arc<dyn Clock>) -> Result<()> {
+    let opened = stores::open(plan, clock.clone()).await?;
+    let any = opened.store.messages(&MessageQuery { limit: 1, ..MessageQuery::default() }).await;
+    opened.close(&**clock).await;
+    ensure!(
+        any?.is_empty(),
+        "the database holds the messages of an earlier demo: drop its schema `pabal`, or name \
+         another database"
+    );
+    Ok(())
 }
 
 /// Says how to reach the hub that is left running.
