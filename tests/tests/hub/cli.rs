@@ -107,6 +107,8 @@ async fn every_command_works_with_a_hub_that_runs_and_without_one() {
     let message = first["id"].as_str().unwrap();
     all_that_read(&hub, message, &number).await;
     exit_codes(&hub).await;
+    let nothing = json!({ "messages": 0, "log": 0, "inbox": 0, "dead_letters": 0 });
+    assert_eq!(hub.cli(&["prune", "--json"]).await.json(), nothing, "all of it is young");
     let by_correlation = hub.cli(&["messages", "find", "c-1", "--json"]).await.json();
     assert_eq!(by_correlation.as_array().unwrap().len(), 2);
     let second = hub.cli(&["run"]).await;
@@ -116,6 +118,7 @@ async fn every_command_works_with_a_hub_that_runs_and_without_one() {
     migrate.exits_with(1);
 
     assert!(hub.terminate().await.success());
+    assert_eq!(hub.cli(&["prune", "--json"]).await.json(), nothing);
     all_that_read(&hub, message, &number).await;
     exit_codes(&hub).await;
     let paused =

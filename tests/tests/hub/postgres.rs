@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::{
     demo::{assert_all_is_right, demo},
+    metrics::check_format,
     support::{FAST, TOWN, dead_letters, drained, takes_all},
 };
 
@@ -97,6 +98,14 @@ async fn how_the_store_is_can_be_read_and_readyz_warns_before_there_is_no_room()
     let partner = Partner::start().await;
     let nodes = one(&partner, "").await;
     let (hub, postgres) = (nodes.node(0), &nodes.postgres);
+    let more = [
+        "pabal_plan_differs",
+        "pabal_store_listening",
+        "pabal_store_relistened_total",
+        "pabal_store_oldest_transaction_seconds",
+        "pabal_store_days_ahead",
+    ];
+    check_format(&hub.metrics().await.0, &more);
     let value = async |name: &str| hub.metrics().await.value(name, &[]);
     assert_eq!(value("pabal_plan_differs").await, Some(0.0));
     assert_eq!(value("pabal_store_listening").await, Some(1.0));
@@ -111,10 +120,19 @@ async fn how_the_store_is_can_be_read_and_readyz_warns_before_there_is_no_room()
     drop(open);
     hub.wait_for_metric(age, &[], |seconds| seconds < 1.0).await;
 
-    // Whoever listens, was asked to last; its session ends.
+    // The session that listens ends, and for a while no new one is to be had.
+    let may_connect = async |verb: &str| {
+        let (verb, role) = verb.split_once(' ').unwrap();
+        let sql = format!("{verb} CONNECT ON DATABASE %I {role} PUBLIC");
+        let sql = format!("DO $$ BEGIN EXECUTE format('{sql}', current_database()); END $$");
+        postgres.ask(&sql).await;
+    };
+    may_connect("REVOKE FROM").await;
     let listening = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
         WHERE datname = current_database() AND query ILIKE 'LISTEN%'";
     assert_eq!(postgres.ask(listening).await, "1");
+    hub.wait_for_metric("pabal_store_listening", &[], |listening| listening == 0.0).await;
+    may_connect("GRANT TO").await;
     hub.wait_for_metric("pabal_store_relistened_total", &[], |times| times == 1.0).await;
     hub.wait_for_metric("pabal_store_listening", &[], |listening| listening == 1.0).await;
     hub.hand_over("town/orders", "1", &[], "{}").await;

@@ -307,6 +307,23 @@ fn the_hub_alone_is_read_whatever_stands_in_the_partners_files() {
 }
 
 #[test]
+fn a_destination_has_as_many_lanes_as_can_have_something_to_do() {
+    for (line, message) in [
+        ("lanes = 0", "0 is not between 1 and 256"),
+        ("lanes = 257", "257 is not between 1 and 256"),
+        ("lanes = \"many\"", "string \"many\""),
+        ("order = \"all\"\nlanes = 2", "with order = \"all\" there is one lane"),
+    ] {
+        let partner = WELFARE.replace("takes", &format!("{line}\ntakes"));
+        let files = [("hub.toml", HUB), ("partners/welfare.toml", partner.as_str())];
+        let faults = Directory::with(&files).load().unwrap_err();
+        let fault = faults.iter().next().unwrap();
+        assert_eq!(fault.key, "destination.applications.lanes", "{faults}");
+        assert!(fault.message.contains(message) && fault.line_column.is_some(), "{faults}");
+    }
+}
+
+#[test]
 fn what_a_store_and_its_nodes_cannot_be_is_refused_and_no_url_is_quoted() {
     let cases = [
         ("store = { postgres = \"postgres://u:s3cret@h/d\" }", "store.postgres", "secret"),

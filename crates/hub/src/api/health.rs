@@ -13,7 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use pabal_core::{Clock, Store};
+use pabal_core::{Clock, Store, Vitals};
 
 use super::{Problem, types::Phase};
 
@@ -67,15 +67,21 @@ impl Ready {
     }
 
     async fn look(&self) -> Found {
+        // One that is this process's own is no better elsewhere.
+        if !self.store.shared() {
+            return Found::Fine;
+        }
         let mut last = self.last.lock().await;
         if let Some((at, found)) = *last
             && self.clock.elapsed().saturating_sub(at) < LOOK
         {
             return found;
         }
-        let found = match self.clock.timeout(SILENCE, self.store.vitals()).await {
-            Some(Ok(vitals)) => match vitals.days_ahead {
-                Some(days @ ..1) => Found::NoRoom(days),
+        // Read as the engine reads; vitals may have to wait behind operators' long questions.
+        let answer = self.clock.timeout(SILENCE, self.store.requests(i64::MAX)).await;
+        let found = match answer {
+            Some(Ok(_)) => match self.clock.timeout(SILENCE, self.store.vitals()).await {
+                Some(Ok(Vitals { days_ahead: Some(days @ ..1), .. })) => Found::NoRoom(days),
                 _ => Found::Fine,
             },
             Some(Err(_)) | None => Found::Silent,
