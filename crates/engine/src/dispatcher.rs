@@ -294,7 +294,7 @@ impl Dispatcher {
             Signal::Lose { lane, keeper } => self.lose(lane, keeper),
             Signal::Rows(rows, _permit) => self.lanes.offer(&rows, now),
             Signal::CaughtUp(number) => self.lanes.caught_up(number),
-            Signal::Late(rows) => self.lanes.offer_back(&rows, now),
+            Signal::Late(rows) => self.take_back(&rows, now),
             Signal::Changed(numbers) => self.read_changes(numbers),
             Signal::Settled { follow, settled } => self.settled(follow, settled, now),
             Signal::Paused(paused) => {

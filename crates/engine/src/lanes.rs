@@ -165,10 +165,15 @@ impl Lanes {
 
     /// A late commit, or a delivery put back: it may stand before others of its key. Held keys are
     /// left to [`Lanes::still_held`].
-    pub(crate) fn offer_back(&mut self, deliveries: &[Delivery], now: Duration) {
+    ///
+    /// The keys whose reading has to begin anew.
+    #[must_use]
+    pub(crate) fn offer_back(&mut self, deliveries: &[Delivery], now: Duration) -> Vec<KeyId> {
+        let mut again = Vec::new();
         if self.refilling.is_some() {
             // Whether the page that is being read has them is not known before it is there.
-            return self.aside.extend_from_slice(deliveries);
+            self.aside.extend_from_slice(deliveries);
+            return again;
         }
         for delivery in deliveries {
             if !self.owned.holds(delivery.slot) {
@@ -198,6 +203,11 @@ impl Lanes {
                 .find(|place| queue.rows[*place].number > row.number)
                 .unwrap_or(queue.rows.len());
             if place == queue.rows.len() && queue.more.is_some_and(|more| more < row.number) {
+                if queue.state == State::Fetching {
+                    // The answer under way may have been read before this one was there.
+                    queue.ticket = 0;
+                    again.push(key);
+                }
                 continue;
             }
             queue.rows.insert(place, row);
@@ -211,6 +221,7 @@ impl Lanes {
                 _ => {}
             }
         }
+        again
     }
 
     fn make_ready(&mut self, key: &KeyId) {

@@ -97,7 +97,7 @@ fn a_dead_letter_holds_its_key_until_it_is_freed_and_then_the_table_is_read_agai
     assert_eq!(freed, [KeyId::Key("a".into())]);
     let fetch = lanes.wants(&freed[0]).unwrap();
     let rows = [delivery(1, Some("a")), delivery(2, Some("a")), delivery(4, Some("a"))];
-    lanes.fetched(&fetch, &rows, true, NOW);
+    let _ = lanes.fetched(&fetch, &rows, true, NOW);
     let taken = take(&mut lanes);
     assert_eq!(numbers(&taken), [1]);
     lanes.settled(&taken[0].0, 1, GONE);
@@ -228,7 +228,9 @@ fn a_day(seed: u64, rows_max: usize, deep: bool) {
             9 | 10 if !table.reads.is_empty() => {
                 let (fetch, rows, complete) =
                     table.reads.swap_remove(random.usize(0..table.reads.len()));
-                lanes.fetched(&fetch, &rows, complete, now);
+                for key in lanes.fetched(&fetch, &rows, complete, now) {
+                    lanes.wants(&key).into_iter().for_each(|fetch| table.read(fetch));
+                }
                 if let Fetch::Key { key, .. } = &fetch {
                     lanes.wants(key).into_iter().for_each(|fetch| table.read(fetch));
                 }
@@ -249,7 +251,9 @@ fn a_day(seed: u64, rows_max: usize, deep: bool) {
                     for key in lanes.still_held(&asked, &held) {
                         lanes.wants(&key).into_iter().for_each(|fetch| table.read(fetch));
                     }
-                    lanes.offer_back(&back, now);
+                    for key in lanes.offer_back(&back, now) {
+                        lanes.wants(&key).into_iter().for_each(|fetch| table.read(fetch));
+                    }
                 }
                 _ => {}
             },
@@ -280,7 +284,7 @@ fn a_day(seed: u64, rows_max: usize, deep: bool) {
     // Nothing is wanted any more: an idle hub reads nothing.
     for _ in 0..3 {
         if let Some(fetch) = lanes.wants_refill() {
-            lanes.fetched(&fetch, &[], true, now);
+            let _ = lanes.fetched(&fetch, &[], true, now);
         }
     }
     assert_eq!((lanes.wants_refill(), lanes.rows), (None, 0), "seed {seed}: {lanes:?}");
@@ -308,7 +312,8 @@ fn a_late_commit_takes_its_place_before_others_of_its_key() {
     lanes.offer(&[delivery(2, Some("a")), delivery(5, Some("a"))], NOW);
     let taken = take(&mut lanes);
     assert_eq!(numbers(&taken), [2]);
-    lanes.offer_back(&[delivery(1, Some("a")), delivery(3, Some("a")), delivery(4, None)], NOW);
+    let _ =
+        lanes.offer_back(&[delivery(1, Some("a")), delivery(3, Some("a")), delivery(4, None)], NOW);
     assert_eq!(numbers(&take(&mut lanes)), [4]);
     lanes.settled(&taken[0].0, 2, GONE);
     let mut order = Vec::new();
@@ -361,15 +366,15 @@ fn what_was_not_offered_when_the_table_was_read_is_left_to_be_offered_in_its_tur
     lanes.gain(0, false, false);
     let fetch = lanes.wants_refill().unwrap();
     // Number 2 of key b was given before and is committed later than 3, which is in the answer.
-    lanes.fetched(&fetch, &[delivery(1, Some("a")), delivery(3, Some("b"))], true, NOW);
+    let _ = lanes.fetched(&fetch, &[delivery(1, Some("a")), delivery(3, Some("b"))], true, NOW);
     assert_eq!(numbers(&take(&mut lanes)), [1]);
-    lanes.offer_back(&[delivery(2, Some("b"))], NOW);
+    let _ = lanes.offer_back(&[delivery(2, Some("b"))], NOW);
     lanes.offer(&[delivery(3, Some("b"))], NOW);
     let taken = take(&mut lanes);
     assert_eq!(numbers(&taken), [2]);
     lanes.settled(&taken[0].0, 2, GONE);
     let fetch = lanes.wants(&taken[0].0).unwrap();
-    lanes.fetched(&fetch, &[delivery(3, Some("b"))], true, NOW);
+    let _ = lanes.fetched(&fetch, &[delivery(3, Some("b"))], true, NOW);
     assert_eq!(numbers(&take(&mut lanes)), [3]);
 }
 
@@ -380,12 +385,12 @@ fn a_late_commit_does_not_go_before_what_is_still_to_be_read_of_its_key() {
     assert_eq!(numbers(&take(&mut lanes)), [9]);
     lanes.gain(0, false, false);
     // Found late before the table was read again: 4 waits there before it.
-    lanes.offer_back(&[delivery(5, Some("a"))], NOW);
+    let _ = lanes.offer_back(&[delivery(5, Some("a"))], NOW);
     assert!(take(&mut lanes).is_empty());
     let fetch = lanes.wants_refill().unwrap();
-    lanes.offer_back(&[delivery(6, Some("a"))], NOW);
+    let _ = lanes.offer_back(&[delivery(6, Some("a"))], NOW);
     let rows = [delivery(4, Some("a")), delivery(5, Some("a")), delivery(9, Some("z"))];
-    lanes.fetched(&fetch, &rows, true, NOW);
+    let _ = lanes.fetched(&fetch, &rows, true, NOW);
     let mut sent = Vec::new();
     for _ in 0..3 {
         let taken = take(&mut lanes);
@@ -398,9 +403,35 @@ fn a_late_commit_does_not_go_before_what_is_still_to_be_read_of_its_key() {
                     .filter(|left| !sent.contains(left))
                     .map(|left| delivery(left, Some("a")))
                     .collect();
-                lanes.fetched(&fetch, &left, true, NOW);
+                let _ = lanes.fetched(&fetch, &left, true, NOW);
             }
         }
     }
     assert_eq!(sent, [4, 5, 6]);
+}
+
+#[test]
+fn a_late_commit_begins_the_reading_of_its_key_anew() {
+    let mut lanes = lanes(Order::Key);
+    let deep: Vec<_> = (1..=40).map(|number| delivery(number, Some("a"))).collect();
+    lanes.offer(&deep, NOW);
+    let mut fetch = None;
+    for _ in 0..ROWS_PER_KEY {
+        let (key, row) = lanes.take(NOW).unwrap();
+        lanes.settled(&key, row.number, GONE);
+        fetch = lanes.wants(&key);
+    }
+    // Read before number 36 was there; it is found late, and the answer counts no more.
+    let (old, a) = (fetch.unwrap(), KeyId::Key("a".into()));
+    assert_eq!(lanes.offer_back(&[delivery(36, Some("a"))], NOW), [a.clone()]);
+    let new = lanes.wants(&a).unwrap();
+    let without: Vec<_> = deep[32..].iter().filter(|it| it.number != 36).cloned().collect();
+    assert!(lanes.fetched(&old, &without, true, NOW).is_empty());
+    assert!(take(&mut lanes).is_empty());
+    let _ = lanes.fetched(&new, &deep[32..], true, NOW);
+    for number in 33..=40 {
+        let taken = take(&mut lanes);
+        assert_eq!(numbers(&taken), [number]);
+        lanes.settled(&taken[0].0, number, GONE);
+    }
 }

@@ -191,9 +191,11 @@ const SKIPPED_MAX: usize = 10_000;
 impl Position {
     fn pass(&mut self, late_for: Duration, now: Duration) {
         for row in &self.read {
-            // Before the first read everything is skipped, and settled long ago.
-            if !late_for.is_zero() && self.tail > 0 {
+            if !late_for.is_zero() {
                 let room = SKIPPED_MAX.saturating_sub(self.skipped.len());
+                // Before the first one almost everything was settled long ago; but what was given
+                // just before it may still be on its way.
+                let room = if self.tail == 0 { room.min(SKIPPED_MAX / 2) } else { room };
                 let skipped = (self.tail + 1..row.number).rev().take(room);
                 self.skipped.extend(skipped.map(|number| (number, now + late_for)));
             }

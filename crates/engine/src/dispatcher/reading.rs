@@ -1,8 +1,8 @@
 //! Reads beside the sending: what follows of a key, what did not fit, what was put back.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use pabal_core::{Number, StoreError, Which};
+use pabal_core::{Delivery, Number, StoreError, Which};
 use tokio::task::JoinError;
 
 use super::{Chore, Dispatcher, PAGE, STORE_PAUSE};
@@ -12,6 +12,13 @@ impl Dispatcher {
     pub(super) fn want(&mut self, key: &KeyId) {
         if let Some(fetch) = self.lanes.wants(key) {
             self.fetch(fetch);
+        }
+    }
+
+    /// Late commits, and deliveries that were put back.
+    pub(super) fn take_back(&mut self, deliveries: &[Delivery], now: Duration) {
+        for key in self.lanes.offer_back(deliveries, now) {
+            self.want(&key);
         }
     }
 
@@ -57,7 +64,9 @@ impl Dispatcher {
         match chore {
             Ok(Chore::Fetched(fetch, rows)) => {
                 let complete = rows.len() < page_of(&fetch);
-                self.lanes.fetched(&fetch, &rows, complete, now);
+                for key in self.lanes.fetched(&fetch, &rows, complete, now) {
+                    self.want(&key);
+                }
                 if let Fetch::Key { key, .. } = &fetch {
                     self.want(key);
                 }
@@ -66,7 +75,7 @@ impl Dispatcher {
                 for key in self.lanes.still_held(&asked, &held) {
                     self.want(&key);
                 }
-                self.lanes.offer_back(&back, now);
+                self.take_back(&back, now);
             }
             Ok(Chore::Gained { index, ticket, careful, held }) => {
                 self.gained(index, ticket, careful, &held);

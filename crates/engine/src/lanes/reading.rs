@@ -17,7 +17,8 @@ impl Lanes {
         let (State::Fetching, Some(after)) = (queue.state, queue.more) else { return None };
         self.tickets += 1;
         (queue.ticket, queue.left) = (self.tickets, 0);
-        Some(Fetch::Key { key: key.clone(), after, ticket: queue.ticket })
+        let (ticket, offered) = (queue.ticket, self.offered);
+        Some(Fetch::Key { key: key.clone(), after, ticket, offered })
     }
 
     /// Has the whole table read again, as the net below everything else: what is known already is
@@ -37,22 +38,24 @@ impl Lanes {
         Some(Fetch::Forgotten { after, ticket: self.tickets })
     }
 
-    /// The answer to a fetch; `complete`: the table had no further ones when it was read.
+    /// The answer to a fetch; `complete`: the table had no further ones when it was read. The keys
+    /// whose reading has to begin anew.
     pub(crate) fn fetched(
         &mut self,
         fetch: &Fetch,
         deliveries: &[Delivery],
         complete: bool,
         now: Duration,
-    ) {
+    ) -> Vec<KeyId> {
         match fetch {
-            Fetch::Key { key, after, ticket } => {
+            Fetch::Key { key, after, ticket, offered } => {
+                let (deliveries, complete) = up_to(deliveries, *offered, complete);
                 let rows: Vec<Row> =
                     deliveries.iter().map(|delivery| self.row(delivery, now, false)).collect();
-                let Some(queue) = self.queues.get_mut(key) else { return };
+                let Some(queue) = self.queues.get_mut(key) else { return Vec::new() };
                 // Something was put back in between: it is asked again behind that.
                 if queue.state != State::Fetching || queue.ticket != *ticket {
-                    return;
+                    return Vec::new();
                 }
                 let read = rows.last().map_or(*after, |last| last.number);
                 // What was offered while the table was read may be missing in the answer.
@@ -60,17 +63,14 @@ impl Lanes {
                 self.rows += rows.len();
                 queue.rows.extend(rows);
                 self.go_on(key);
+                Vec::new()
             }
             Fetch::Forgotten { after, ticket } => {
                 let Some((_, offered)) = self.refilling.take_if(|(latest, _)| latest == ticket)
                 else {
-                    return;
+                    return Vec::new();
                 };
-                // Beyond what was offered by then, one may stand in the table whose elder of the same
-                // key was not yet there when this was read; those are offered in their turn.
-                let known = deliveries.partition_point(|delivery| delivery.number <= offered);
-                let complete = complete || known < deliveries.len();
-                let deliveries = &deliveries[..known];
+                let (deliveries, complete) = up_to(deliveries, offered, complete);
                 self.forgotten = None;
                 for delivery in deliveries {
                     if self.rows >= self.rows_max {
@@ -89,7 +89,7 @@ impl Lanes {
                     }
                 }
                 let aside = std::mem::take(&mut self.aside);
-                self.offer_back(&aside, now);
+                self.offer_back(&aside, now)
             }
         }
     }
@@ -129,4 +129,12 @@ impl Lanes {
         }
         freed
     }
+}
+
+/// What of an answer counts: up to what was offered when it was asked for. Beyond that one may stand
+/// in the table whose elder of the same key was not committed yet when it was read; those are offered
+/// in their turn.
+fn up_to(deliveries: &[Delivery], offered: Number, complete: bool) -> (&[Delivery], bool) {
+    let known = deliveries.partition_point(|delivery| delivery.number <= offered);
+    (&deliveries[..known], complete || known < deliveries.len())
 }

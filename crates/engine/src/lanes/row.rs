@@ -66,7 +66,7 @@ impl Row {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fetch {
     /// The next deliveries of a key.
-    Key { key: KeyId, after: Number, ticket: u64 },
+    Key { key: KeyId, after: Number, ticket: u64, offered: Number },
     /// Deliveries that did not fit into memory.
     Forgotten { after: Number, ticket: u64 },
 }
