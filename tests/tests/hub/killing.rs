@@ -19,16 +19,16 @@ const DESTINATIONS: [&str; 2] = ["welfare/orders", "tax/orders"];
 
 /// One acknowledged hand-over.
 #[derive(Debug, Clone)]
-struct Acknowledged {
+pub(crate) struct Acknowledged {
     key: usize,
     origin_id: String,
     body: String,
-    message_id: String,
+    pub(crate) message_id: String,
 }
 
 /// Hands over the messages of one key one after the other, each with the same id and bytes until it
 /// is acknowledged.
-async fn keep_sending(
+pub(crate) async fn keep_sending(
     way_in: WayIn,
     key: usize,
     enough: Arc<AtomicBool>,
@@ -51,7 +51,7 @@ async fn keep_sending(
 }
 
 /// A partner that takes almost everything, and keeps a book.
-async fn partner() -> Partner {
+pub(crate) async fn partner() -> Partner {
     let partner = Partner::start().await;
     let mut count = 0;
     partner.decide(move |_| {
@@ -116,7 +116,7 @@ async fn twenty_kills_at_random_moments_lose_nothing_and_change_neither_id_nor_b
 }
 
 /// Holds a partner's book against what was acknowledged; how many repeats it saw.
-fn compare(acknowledged: &[Acknowledged], book: &[Request]) -> usize {
+pub(crate) fn compare(acknowledged: &[Acknowledged], book: &[Request]) -> usize {
     let handed_over: HashMap<&str, &Acknowledged> =
         acknowledged.iter().map(|one| (one.message_id.as_str(), one)).collect();
     assert_eq!(handed_over.len(), acknowledged.len(), "an id of its own for each");
