@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use jiff::Timestamp;
 use pabal_core::{
     Accepted, Cause, DeadKind, DeadReason, EndpointName, Entry, Fingerprint, Message, MessageId,
     NewMessage, Number, StoreError,
@@ -13,7 +14,7 @@ use crate::{
     dead_letters::{NewDeadLetter, set_aside},
     error::unreadable,
     execute, fetch, notify,
-    rows::{Columns, ENVELOPE, Envelopes, envelope_arguments, identity, saturate},
+    rows::{Columns, ENVELOPE, Envelopes, at, envelope_arguments, identity, saturate},
 };
 
 const ANOTHER_CONTENT: &str = "another content under the same id";
@@ -28,7 +29,7 @@ pub(crate) async fn accept(
     let messages = messages(group)?;
     let mut answers = vec![Accepted::SetAside; group.len()];
 
-    claim_ids(connection, &messages, &mut answers).await?;
+    let received = claim_ids(connection, &messages, &mut answers).await?;
     let met: Vec<_> = of(&messages, &answers, |answer| *answer != Accepted::Stored);
     if !met.is_empty() {
         compare(connection, &met, &mut answers).await?;
@@ -39,8 +40,11 @@ pub(crate) async fn accept(
     put_aside(connection, group, &answers).await?;
     supersede(connection, &stored).await?;
     write_states(connection, group).await?;
-    // Numbers are taken as late as can be: until the commit, others with higher ones are seen first.
-    store(connection, &stored).await?;
+    if let Some(received) = received {
+        // Numbers are taken as late as can be: until the commit, others with higher ones are seen
+        // first.
+        store(connection, &stored, received).await?;
+    }
     Ok(answers)
 }
 
@@ -73,14 +77,15 @@ fn of<'a>(
     messages.iter().filter(|(index, ..)| wanted(&answers[*index])).copied().collect()
 }
 
-/// Inserts what is new and marks it [`Accepted::Stored`].
+/// Inserts what is new and marks it [`Accepted::Stored`]; when that was, if anything was. Whatever is
+/// written of it is of this moment's day: a later statement may be of the next one.
 async fn claim_ids(
     connection: &mut PgConnection,
     messages: &[Placed<'_>],
     answers: &mut [Accepted],
-) -> Result<(), StoreError> {
+) -> Result<Option<Timestamp>, StoreError> {
     if messages.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     // By key, so that no two groups can wait for each other; as one statement of many rows.
     let mut sorted = messages.to_vec();
@@ -97,7 +102,7 @@ async fn claim_ids(
          pabal.time(), pabal.time(), repeats FROM unnest($1::uuid[], $2::text[], $3::text[], \
          $4::text[], $5::uuid[], $6::bytea[], $7::bigint[]) \
          AS new (identity, source, origin_source, origin_id, message, fingerprint, repeats) \
-         ON CONFLICT DO NOTHING RETURNING identity",
+         ON CONFLICT DO NOTHING RETURNING identity, received",
     )
     .bind(sorted.iter().map(|(_, identity, _)| *identity).collect::<Vec<_>>())
     .bind(text(|message| message.source.as_str()))
@@ -106,13 +111,16 @@ async fn claim_ids(
     .bind(sorted.iter().map(|(.., new)| new.message.id.0).collect::<Vec<_>>())
     .bind(sorted.iter().map(|(.., new)| &new.fingerprint.0[..]).collect::<Vec<_>>())
     .bind(sorted.iter().map(|(.., new)| i64::from(new.repeats)).collect::<Vec<_>>());
+    let mut received = None;
     for row in fetch(connection, query).await? {
-        let identity: Uuid = Columns::of(&row).next()?;
+        let mut row = Columns::of(&row);
+        let identity: Uuid = row.next()?;
         if let Some(index) = places.get(&identity) {
             answers[*index] = Accepted::Stored;
+            received = Some(row.time()?);
         }
     }
-    Ok(())
+    Ok(received)
 }
 
 /// Reads what was there. It takes a second statement: the one that found it there says nothing of
@@ -186,28 +194,29 @@ async fn count_repeats(
 }
 
 /// Writes messages, their deliveries in hand-over order, and what became of those without.
-async fn store(connection: &mut PgConnection, stored: &[Placed<'_>]) -> Result<(), StoreError> {
-    if stored.is_empty() {
-        return Ok(());
-    }
+async fn store(
+    connection: &mut PgConnection,
+    stored: &[Placed<'_>],
+    received: Timestamp,
+) -> Result<(), StoreError> {
     let faults = stored
         .iter()
         .flat_map(|(.., new)| new.faults.iter().map(|fault| (&new.message, fault)))
         .collect();
-    set_aside_questions(connection, faults).await?;
+    set_aside_questions(connection, faults, Some(received)).await?;
     let unrouted = stored
         .iter()
         .filter(|(.., new)| new.destinations.is_empty() && new.faults.is_empty())
         .map(|(.., new)| new.message.id);
-    insert_unrouted(connection, unrouted.collect()).await?;
+    insert_unrouted(connection, unrouted.collect(), received).await?;
 
     let deliveries: Vec<_> = stored
         .iter()
         .flat_map(|(.., new)| new.destinations.iter().map(|to| (&new.message, to)))
         .collect();
     let numbers = numbers(connection, deliveries.len()).await?;
-    insert_messages(connection, stored, &numbers).await?;
-    insert_deliveries(connection, &deliveries, &numbers).await?;
+    insert_messages(connection, stored, &numbers, received).await?;
+    insert_deliveries(connection, &deliveries, &numbers, received).await?;
     if deliveries.is_empty() { Ok(()) } else { notify(connection).await }
 }
 
@@ -234,13 +243,14 @@ async fn insert_messages(
     connection: &mut PgConnection,
     stored: &[Placed<'_>],
     numbers: &[Number],
+    received: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = format!(
         "INSERT INTO pabal.message (day, received, numbers, {ENVELOPE}) \
-         SELECT pabal.today(), pabal.time(), ($1::bigint[])[start:stop], {ENVELOPE} \
-         FROM unnest($2::integer[], $3::integer[], {}) WITH ORDINALITY \
+         SELECT ($1::timestamptz AT TIME ZONE 'UTC')::date, $1, ($2::bigint[])[start:stop], \
+         {ENVELOPE} FROM unnest($3::integer[], $4::integer[], {}) WITH ORDINALITY \
          AS new (start, stop, {ENVELOPE}, place) ORDER BY place",
-        envelope_arguments(4)
+        envelope_arguments(5)
     );
     let mut rest = stored;
     let mut start = 1;
@@ -260,29 +270,35 @@ async fn insert_messages(
             start += count;
             stops.push(start - 1);
         }
-        let query = sqlx::query(AssertSqlSafe(sql.clone())).bind(numbers).bind(starts).bind(stops);
+        let query = sqlx::query(AssertSqlSafe(sql.clone()))
+            .bind(at(received))
+            .bind(numbers)
+            .bind(starts)
+            .bind(stops);
         let envelopes = Envelopes::of(chunk.iter().map(|(.., new)| &new.message));
         execute(connection, envelopes.bind(query)).await?;
     }
     Ok(())
 }
 
-/// Inserts deliveries with these numbers, due at once. Their messages are received today.
+/// Inserts deliveries with these numbers, due at once.
 async fn insert_deliveries(
     connection: &mut PgConnection,
     deliveries: &[(&Message, &EndpointName)],
     numbers: &[Number],
+    received: Timestamp,
 ) -> Result<(), StoreError> {
     if deliveries.is_empty() {
         return Ok(());
     }
     let query = sqlx::query(
         "INSERT INTO pabal.outbox (number, day, message, destination, slot, key, attempts, round, \
-         due, started, accepted, size) SELECT number, pabal.today(), message, destination, slot, \
-         key, 0, 0, pabal.time(), 0, pabal.time(), size FROM unnest($1::bigint[], $2::uuid[], \
-         $3::text[], $4::smallint[], $5::text[], $6::bigint[]) \
+         due, started, accepted, size) SELECT number, ($1::timestamptz AT TIME ZONE 'UTC')::date, \
+         message, destination, slot, key, 0, 0, $1, 0, $1, size FROM unnest($2::bigint[], \
+         $3::uuid[], $4::text[], $5::smallint[], $6::text[], $7::bigint[]) \
          AS new (number, message, destination, slot, key, size)",
     )
+    .bind(at(received))
     .bind(numbers)
     .bind(deliveries.iter().map(|(message, _)| message.id.0).collect::<Vec<_>>())
     .bind(deliveries.iter().map(|(_, to)| to.as_str()).collect::<Vec<_>>())
@@ -292,10 +308,12 @@ async fn insert_deliveries(
     execute(connection, query).await.map(drop)
 }
 
-/// Keeps the questions whether a destination takes a message that could not be answered.
+/// Keeps the questions whether a destination takes a message that could not be answered. `received`:
+/// when, of messages that are received in this transaction.
 pub(crate) async fn set_aside_questions(
     connection: &mut PgConnection,
     faults: Vec<(&Message, &(EndpointName, String))>,
+    received: Option<Timestamp>,
 ) -> Result<(), StoreError> {
     let faults: Vec<_> = faults
         .into_iter()
@@ -308,22 +326,24 @@ pub(crate) async fn set_aside_questions(
             cause: Cause::with(NOT_DECIDED, detail),
         })
         .collect();
-    set_aside(connection, &faults).await
+    set_aside(connection, &faults, received).await
 }
 
 /// Of messages that are received in this transaction.
 async fn insert_unrouted(
     connection: &mut PgConnection,
     messages: Vec<MessageId>,
+    received: Timestamp,
 ) -> Result<(), StoreError> {
     if messages.is_empty() {
         return Ok(());
     }
     let query = sqlx::query(
         "INSERT INTO pabal.unrouted (message, day, at) \
-         SELECT message, pabal.today(), pabal.time() FROM unnest($1::uuid[]) AS new (message) \
-         ON CONFLICT DO NOTHING",
+         SELECT message, ($1::timestamptz AT TIME ZONE 'UTC')::date, $1 \
+         FROM unnest($2::uuid[]) AS new (message) ON CONFLICT DO NOTHING",
     )
+    .bind(at(received))
     .bind(messages.iter().map(|id| id.0).collect::<Vec<_>>());
     execute(connection, query).await.map(drop)
 }
@@ -355,7 +375,7 @@ async fn put_aside(
             cause,
         });
     }
-    set_aside(connection, &letters).await
+    set_aside(connection, &letters, None).await
 }
 
 /// Closes what was set aside under an identity that is now taken: there is nothing left to do.

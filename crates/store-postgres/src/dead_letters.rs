@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use jiff::Timestamp;
 use pabal_core::{
     Cause, DeadKind, DeadLetter, DeadLetterGroup, DeadLetterQuery, DeadReason, EndpointName,
     Fingerprint, Message, StoreError,
@@ -11,7 +12,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Postgres, QueryBuilder};
 use crate::{
     PostgresStore, execute, fetch,
     rows::{
-        Columns, DEAD_LETTER, ENVELOPE, Envelopes, dead_letter, envelope, envelope_arguments,
+        Columns, DEAD_LETTER, ENVELOPE, Envelopes, at, dead_letter, envelope, envelope_arguments,
         saturate, word,
     },
 };
@@ -30,10 +31,12 @@ pub(crate) struct NewDeadLetter<'a> {
     pub(crate) cause: Cause,
 }
 
-/// Writes them down; an arrival is kept whole, because there is no message of it.
+/// Writes them down; an arrival is kept whole, because there is no message of it. `received`: when, of
+/// messages that are received in this transaction.
 pub(crate) async fn set_aside(
     connection: &mut PgConnection,
     letters: &[NewDeadLetter<'_>],
+    received: Option<Timestamp>,
 ) -> Result<(), StoreError> {
     if letters.is_empty() {
         return Ok(());
@@ -41,7 +44,7 @@ pub(crate) async fn set_aside(
     let known = known(connection, letters).await?;
     let letters: Vec<_> = letters.iter().filter(|letter| !known.contains(&key(letter))).collect();
     let ids = numbers(connection, letters.len()).await?;
-    insert(connection, &letters, &ids).await?;
+    insert(connection, &letters, &ids, received).await?;
     let arrivals: Vec<_> = ids
         .into_iter()
         .zip(&letters)
@@ -64,6 +67,7 @@ async fn insert(
     connection: &mut PgConnection,
     letters: &[&NewDeadLetter<'_>],
     ids: &[i64],
+    received: Option<Timestamp>,
 ) -> Result<(), StoreError> {
     if letters.is_empty() {
         return Ok(());
@@ -74,10 +78,11 @@ async fn insert(
     let query = sqlx::query(
         "INSERT INTO pabal.dead_letter (id, kind, endpoint, day, message, origin_source, origin_id, \
          type, key, reason, cause, detail, attempts, round, holds, at, accepted, fingerprint) \
-         SELECT new.id, kind, endpoint, (SELECT day FROM pabal.message m WHERE m.id = message \
-         UNION ALL SELECT day FROM pabal.message_kept m WHERE m.id = message \
-         UNION ALL SELECT pabal.today() WHERE message IS NOT NULL LIMIT 1), message, origin_source, \
-         origin_id, type, key, reason, cause, detail, 0, 0, 'nothing', pabal.time(), pabal.time(), \
+         SELECT new.id, kind, endpoint, CASE WHEN message IS NOT NULL THEN \
+         coalesce(($13::timestamptz AT TIME ZONE 'UTC')::date, \
+         (SELECT day FROM pabal.message m WHERE m.id = message \
+         UNION ALL SELECT day FROM pabal.message_kept m WHERE m.id = message LIMIT 1)) END, \
+         message, origin_source, origin_id, type, key, reason, cause, detail, 0, 0, 'nothing', pabal.time(), pabal.time(), \
          fingerprint FROM unnest($1::bigint[], $2::text[], $3::text[], $4::uuid[], $5::text[], \
          $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::bytea[]) \
          AS new (id, kind, endpoint, message, origin_source, origin_id, type, key, reason, cause, \
@@ -99,7 +104,8 @@ async fn insert(
             .iter()
             .map(|it| it.fingerprint.as_ref().map(|it| &it.0[..]))
             .collect::<Vec<_>>(),
-    );
+    )
+    .bind(received.map(at));
     execute(connection, query).await.map(drop)
 }
 

@@ -97,7 +97,7 @@ async fn add(
         known.push(Columns::of(&row).endpoint()?);
     }
     let faults = routing.faults.iter().filter(|(destination, _)| !known.contains(destination));
-    set_aside_questions(connection, faults.map(|fault| (message, fault)).collect()).await?;
+    set_aside_questions(connection, faults.map(|fault| (message, fault)).collect(), None).await?;
     let mut new: Vec<&EndpointName> = Vec::new();
     for destination in &routing.destinations {
         if !known.contains(destination) {

@@ -7,5 +7,6 @@ mod cost;
 mod database;
 mod kit;
 mod listening;
+mod midnight;
 mod opening;
 mod partitions;
