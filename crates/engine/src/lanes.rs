@@ -170,6 +170,9 @@ impl Lanes {
     #[must_use]
     pub(crate) fn offer_back(&mut self, deliveries: &[Delivery], now: Duration) -> Vec<KeyId> {
         let mut again = Vec::new();
+        // What is read from now on may count on them.
+        let highest = deliveries.iter().map(|delivery| delivery.number).max();
+        self.offered = self.offered.max(highest.unwrap_or(0));
         if self.refilling.is_some() {
             // Whether the page that is being read has them is not known before it is there.
             self.aside.extend_from_slice(deliveries);
@@ -203,10 +206,13 @@ impl Lanes {
                 .find(|place| queue.rows[*place].number > row.number)
                 .unwrap_or(queue.rows.len());
             if place == queue.rows.len() && queue.more.is_some_and(|more| more < row.number) {
+                queue.left = queue.left.max(row.number);
                 if queue.state == State::Fetching {
                     // The answer under way may have been read before this one was there.
-                    queue.ticket = 0;
-                    again.push(key);
+                    (queue.ticket, queue.asked) = (0, false);
+                    if again.last() != Some(&key) {
+                        again.push(key);
+                    }
                 }
                 continue;
             }
@@ -447,7 +453,7 @@ impl Lanes {
         if !queue.rows.is_empty() {
             self.make_ready(key);
         } else if queue.more.is_some() {
-            queue.state = State::Fetching;
+            (queue.state, queue.asked) = (State::Fetching, false);
         } else {
             self.queues.remove(key);
         }

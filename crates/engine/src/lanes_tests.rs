@@ -435,3 +435,16 @@ fn a_late_commit_begins_the_reading_of_its_key_anew() {
         lanes.settled(&taken[0].0, number, GONE);
     }
 }
+
+#[test]
+fn a_late_commit_left_to_a_refill_is_read_by_it_though_nothing_after_it_was_offered_yet() {
+    let mut lanes = whole(Order::Key, 1_000, false);
+    lanes.offer(&[delivery(1, Some("z"))], NOW);
+    assert_eq!(numbers(&take(&mut lanes)), [1]);
+    lanes.gain(0, false, false);
+    assert!(lanes.offer_back(&[delivery(15, Some("a"))], NOW).is_empty());
+    let fetch = lanes.wants_refill().unwrap();
+    let _ = lanes.fetched(&fetch, &[delivery(1, Some("z")), delivery(15, Some("a"))], true, NOW);
+    lanes.offer(&[delivery(20, Some("a"))], NOW);
+    assert_eq!(numbers(&take(&mut lanes)), [15]);
+}

@@ -26,11 +26,21 @@ pub(super) struct Queue {
     pub(super) left: Number,
     /// Of the last fetch or hold; the answer to an earlier one is too old.
     pub(super) ticket: u64,
+    /// A fetch with this ticket is under way.
+    pub(super) asked: bool,
 }
 
 impl Queue {
     pub(super) fn new(slot: u8, state: State, row: Option<Row>, more: Option<Number>) -> Self {
-        Self { slot, state, rows: row.into_iter().collect(), more, left: 0, ticket: 0 }
+        Self {
+            slot,
+            state,
+            rows: row.into_iter().collect(),
+            more,
+            left: 0,
+            ticket: 0,
+            asked: false,
+        }
     }
 
     /// Leaves a delivery to be read from the table, behind what stands in memory.

@@ -14,9 +14,11 @@ impl Lanes {
     /// What is to be read from the table now; answered by [`Lanes::fetched`].
     pub(crate) fn wants(&mut self, key: &KeyId) -> Option<Fetch> {
         let queue = self.queues.get_mut(key)?;
-        let (State::Fetching, Some(after)) = (queue.state, queue.more) else { return None };
+        let (State::Fetching, false, Some(after)) = (queue.state, queue.asked, queue.more) else {
+            return None;
+        };
         self.tickets += 1;
-        (queue.ticket, queue.left) = (self.tickets, 0);
+        (queue.ticket, queue.left, queue.asked) = (self.tickets, 0, true);
         let (ticket, offered) = (queue.ticket, self.offered);
         Some(Fetch::Key { key: key.clone(), after, ticket, offered })
     }
@@ -57,6 +59,7 @@ impl Lanes {
                 if queue.state != State::Fetching || queue.ticket != *ticket {
                     return Vec::new();
                 }
+                queue.asked = false;
                 let read = rows.last().map_or(*after, |last| last.number);
                 // What was offered while the table was read may be missing in the answer.
                 queue.more = (!complete || queue.left > read).then_some(read);
@@ -122,7 +125,7 @@ impl Lanes {
                 && (queue.state, queue.ticket) == (State::Held, *ticket)
                 && !still.contains(key)
             {
-                queue.state = State::Fetching;
+                (queue.state, queue.asked) = (State::Fetching, false);
                 queue.more = Some(0);
                 freed.push(key.clone());
             }

@@ -36,7 +36,7 @@ fn the_message_that_kills_the_process_is_found_and_no_other_is_blamed() {
         let dead = life.block_on(async {
             tokio::select! {
                 () = kit.seen.wait("dead", 1) => true,
-                () = poisoned(&partner) => false,
+                () = came(&partner, "poison") => false,
             }
         });
         if dead {
@@ -48,8 +48,7 @@ fn the_message_that_kills_the_process_is_found_and_no_other_is_blamed() {
                 assert_eq!(letters[0].key.as_deref(), Some("poison"));
                 kit.store.discard(&[letters[0].id], &crate::kit::act()).await.unwrap();
                 engine.wake();
-                partner.wait(1).await;
-                assert!(partner.came().contains(&"c".to_owned()), "{:?}", partner.came());
+                came(&partner, "c").await;
                 engine.stop().await;
             });
             break;
@@ -61,9 +60,9 @@ fn the_message_that_kills_the_process_is_found_and_no_other_is_blamed() {
     assert_eq!(deaths, 4);
 }
 
-async fn poisoned(partner: &Arc<Partner>) {
+async fn came(partner: &Arc<Partner>, body: &str) {
     let mut count = 1;
-    while !partner.came().contains(&"poison".to_owned()) {
+    while !partner.came().contains(&body.to_owned()) {
         partner.wait(count).await;
         count = partner.came().len() + 1;
     }
