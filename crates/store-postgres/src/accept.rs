@@ -7,10 +7,11 @@ use pabal_core::{
     Accepted, Cause, DeadKind, DeadReason, EndpointName, Entry, Fingerprint, Message, MessageId,
     NewMessage, Number, StoreError,
 };
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::{
+    Transaction,
     dead_letters::{NewDeadLetter, set_aside},
     error::unreadable,
     execute, fetch, notify,
@@ -23,27 +24,27 @@ const NOT_DECIDED: &str = "its `when` could not be evaluated";
 const BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 pub(crate) async fn accept(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     group: &[Entry],
 ) -> Result<Vec<Accepted>, StoreError> {
     let messages = messages(group)?;
     let mut answers = vec![Accepted::SetAside; group.len()];
 
-    let received = claim_ids(connection, &messages, &mut answers).await?;
+    let received = claim_ids(transaction, &messages, &mut answers).await?;
     let met: Vec<_> = of(&messages, &answers, |answer| *answer != Accepted::Stored);
     if !met.is_empty() {
-        compare(connection, &met, &mut answers).await?;
+        compare(transaction, &met, &mut answers).await?;
         let repeated = of(&met, &answers, |answer| *answer == Accepted::Duplicate);
-        count_repeats(connection, &repeated).await?;
+        count_repeats(transaction, &repeated).await?;
     }
     let stored = of(&messages, &answers, |answer| *answer == Accepted::Stored);
-    put_aside(connection, group, &answers).await?;
-    supersede(connection, &stored).await?;
-    write_states(connection, group).await?;
+    put_aside(transaction, group, &answers).await?;
+    supersede(transaction, &stored).await?;
+    write_states(transaction, group).await?;
     if let Some(received) = received {
         // Numbers are taken as late as can be: until the commit, others with higher ones are seen
         // first.
-        store(connection, &stored, received).await?;
+        store(transaction, &stored, received).await?;
     }
     Ok(answers)
 }
@@ -80,7 +81,7 @@ fn of<'a>(
 /// Inserts what is new and marks it [`Accepted::Stored`]; when that was, if anything was. Whatever is
 /// written of it is of this moment's day: a later statement may be of the next one.
 async fn claim_ids(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     messages: &[Placed<'_>],
     answers: &mut [Accepted],
 ) -> Result<Option<Timestamp>, StoreError> {
@@ -112,7 +113,7 @@ async fn claim_ids(
     .bind(sorted.iter().map(|(.., new)| &new.fingerprint.0[..]).collect::<Vec<_>>())
     .bind(sorted.iter().map(|(.., new)| i64::from(new.repeats)).collect::<Vec<_>>());
     let mut received = None;
-    for row in fetch(connection, query).await? {
+    for row in fetch(transaction, query).await? {
         let mut row = Columns::of(&row);
         let identity: Uuid = row.next()?;
         if let Some(index) = places.get(&identity) {
@@ -126,7 +127,7 @@ async fn claim_ids(
 /// Reads what was there. It takes a second statement: the one that found it there says nothing of
 /// it, and does not even see it if it was committed meanwhile.
 async fn compare(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     met: &[Placed<'_>],
     answers: &mut [Accepted],
 ) -> Result<(), StoreError> {
@@ -136,7 +137,7 @@ async fn compare(
     )
     .bind(met.iter().map(|(_, identity, _)| *identity).collect::<Vec<_>>());
     let mut known = HashMap::with_capacity(met.len());
-    for row in fetch(connection, query).await? {
+    for row in fetch(transaction, query).await? {
         let mut row = Columns::of(&row);
         let identity: Uuid = row.next()?;
         let names: [String; 3] = [row.next()?, row.next()?, row.next()?];
@@ -169,7 +170,7 @@ async fn compare(
 }
 
 async fn count_repeats(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     repeated: &[Placed<'_>],
 ) -> Result<(), StoreError> {
     if repeated.is_empty() {
@@ -183,19 +184,19 @@ async fn count_repeats(
         "SELECT 1 FROM pabal.inbox WHERE identity = ANY($1) ORDER BY identity FOR NO KEY UPDATE",
     )
     .bind(identities.clone());
-    fetch(connection, lock).await?;
+    fetch(transaction, lock).await?;
     let query = sqlx::query(
         "UPDATE pabal.inbox SET duplicates = duplicates + times, last_seen = pabal.time() \
          FROM unnest($1::uuid[], $2::bigint[]) AS seen (of, times) WHERE identity = of",
     )
     .bind(identities)
     .bind(sorted.iter().map(|(.., new)| 1 + i64::from(new.repeats)).collect::<Vec<_>>());
-    execute(connection, query).await.map(drop)
+    execute(transaction, query).await.map(drop)
 }
 
 /// Writes messages, their deliveries in hand-over order, and what became of those without.
 async fn store(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     stored: &[Placed<'_>],
     received: Timestamp,
 ) -> Result<(), StoreError> {
@@ -203,26 +204,26 @@ async fn store(
         .iter()
         .flat_map(|(.., new)| new.faults.iter().map(|fault| (&new.message, fault)))
         .collect();
-    set_aside_questions(connection, faults, Some(received)).await?;
+    set_aside_questions(transaction, faults, Some(received)).await?;
     let unrouted = stored
         .iter()
         .filter(|(.., new)| new.destinations.is_empty() && new.faults.is_empty())
         .map(|(.., new)| new.message.id);
-    insert_unrouted(connection, unrouted.collect(), received).await?;
+    insert_unrouted(transaction, unrouted.collect(), received).await?;
 
     let deliveries: Vec<_> = stored
         .iter()
         .flat_map(|(.., new)| new.destinations.iter().map(|to| (&new.message, to)))
         .collect();
-    let numbers = numbers(connection, deliveries.len()).await?;
-    insert_messages(connection, stored, &numbers, received).await?;
-    insert_deliveries(connection, &deliveries, &numbers, received).await?;
-    if deliveries.is_empty() { Ok(()) } else { notify(connection).await }
+    let numbers = numbers(transaction, deliveries.len()).await?;
+    insert_messages(transaction, stored, &numbers, received).await?;
+    insert_deliveries(transaction, &deliveries, &numbers, received).await?;
+    if deliveries.is_empty() { Ok(()) } else { notify(transaction).await }
 }
 
 /// The next order numbers, rising.
 pub(crate) async fn numbers(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     count: usize,
 ) -> Result<Vec<Number>, StoreError> {
     if count == 0 {
@@ -232,7 +233,7 @@ pub(crate) async fn numbers(
         "SELECT nextval('pabal.outbox_number_seq') FROM generate_series(1, $1::bigint)",
     )
     .bind(saturate(count as u64));
-    let rows = fetch(connection, query).await?;
+    let rows = fetch(transaction, query).await?;
     let mut numbers =
         rows.iter().map(|row| Columns::of(row).next()).collect::<Result<Vec<Number>, _>>()?;
     numbers.sort_unstable();
@@ -240,7 +241,7 @@ pub(crate) async fn numbers(
 }
 
 async fn insert_messages(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     stored: &[Placed<'_>],
     numbers: &[Number],
     received: Timestamp,
@@ -276,14 +277,14 @@ async fn insert_messages(
             .bind(starts)
             .bind(stops);
         let envelopes = Envelopes::of(chunk.iter().map(|(.., new)| &new.message));
-        execute(connection, envelopes.bind(query)).await?;
+        execute(transaction, envelopes.bind(query)).await?;
     }
     Ok(())
 }
 
 /// Inserts deliveries with these numbers, due at once.
 async fn insert_deliveries(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     deliveries: &[(&Message, &EndpointName)],
     numbers: &[Number],
     received: Timestamp,
@@ -305,13 +306,13 @@ async fn insert_deliveries(
     .bind(deliveries.iter().map(|(message, _)| i16::from(message.slot())).collect::<Vec<_>>())
     .bind(deliveries.iter().map(|(message, _)| message.key.as_deref()).collect::<Vec<_>>())
     .bind(deliveries.iter().map(|(message, _)| saturate(message.body.size())).collect::<Vec<_>>());
-    execute(connection, query).await.map(drop)
+    execute(transaction, query).await.map(drop)
 }
 
 /// Keeps the questions whether a destination takes a message that could not be answered. `received`:
 /// when, of messages that are received in this transaction.
 pub(crate) async fn set_aside_questions(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     faults: Vec<(&Message, &(EndpointName, String))>,
     received: Option<Timestamp>,
 ) -> Result<(), StoreError> {
@@ -326,12 +327,12 @@ pub(crate) async fn set_aside_questions(
             cause: Cause::with(NOT_DECIDED, detail),
         })
         .collect();
-    set_aside(connection, &faults, received).await
+    set_aside(transaction, &faults, received).await
 }
 
 /// Of messages that are received in this transaction.
 async fn insert_unrouted(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     messages: Vec<MessageId>,
     received: Timestamp,
 ) -> Result<(), StoreError> {
@@ -345,12 +346,12 @@ async fn insert_unrouted(
     )
     .bind(at(received))
     .bind(messages.iter().map(|id| id.0).collect::<Vec<_>>());
-    execute(connection, query).await.map(drop)
+    execute(transaction, query).await.map(drop)
 }
 
 /// Keeps what was not taken: what the engine set aside, and conflicts.
 async fn put_aside(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     group: &[Entry],
     answers: &[Accepted],
 ) -> Result<(), StoreError> {
@@ -375,14 +376,14 @@ async fn put_aside(
             cause,
         });
     }
-    set_aside(connection, &letters, None).await
+    set_aside(transaction, &letters, None).await
 }
 
 /// Closes what was set aside under an identity that is now taken: there is nothing left to do.
-async fn supersede(connection: &mut PgConnection, stored: &[Placed<'_>]) -> Result<(), StoreError> {
+async fn supersede(transaction: &mut Transaction, stored: &[Placed<'_>]) -> Result<(), StoreError> {
     let any =
         "SELECT 1 FROM pabal.dead_letter WHERE kind = 'source' AND superseded IS NULL LIMIT 1";
-    if stored.is_empty() || fetch(connection, sqlx::query(any)).await?.is_empty() {
+    if stored.is_empty() || fetch(transaction, sqlx::query(any)).await?.is_empty() {
         return Ok(());
     }
     let text = |text: fn(&Message) -> &str| -> Vec<&str> {
@@ -397,11 +398,11 @@ async fn supersede(connection: &mut PgConnection, stored: &[Placed<'_>]) -> Resu
     .bind(text(|message| message.source.as_str()))
     .bind(text(|message| message.origin.source.as_str()))
     .bind(text(|message| message.origin.id.as_deref().unwrap_or_default()));
-    execute(connection, query).await.map(drop)
+    execute(transaction, query).await.map(drop)
 }
 
 /// Resume points of receivers: the last write of a group wins, also if it came with a repeat.
-async fn write_states(connection: &mut PgConnection, group: &[Entry]) -> Result<(), StoreError> {
+async fn write_states(transaction: &mut Transaction, group: &[Entry]) -> Result<(), StoreError> {
     let mut last = HashMap::new();
     for entry in group {
         let message = match entry {
@@ -423,21 +424,21 @@ async fn write_states(connection: &mut PgConnection, group: &[Entry]) -> Result<
         .bind(source)
         .bind(name)
         .bind(value.as_ref());
-        execute(connection, query).await?;
+        execute(transaction, query).await?;
     }
     Ok(())
 }
 
 /// What [`crate::route`] adds to a message of an earlier day.
 pub(crate) async fn insert_routed(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     message: &Message,
     destinations: &[&EndpointName],
 ) -> Result<(), StoreError> {
     if destinations.is_empty() {
         return Ok(());
     }
-    let numbers = numbers(connection, destinations.len()).await?;
+    let numbers = numbers(transaction, destinations.len()).await?;
     let names: Vec<_> = destinations.iter().map(|it| it.as_str()).collect();
     let query = sqlx::query(
         "WITH new AS (SELECT * FROM unnest($1::bigint[], $2::text[]) AS new (number, destination)), \
@@ -453,6 +454,6 @@ pub(crate) async fn insert_routed(
     .bind(names)
     .bind(message.id.0)
     .bind(i16::from(message.slot()));
-    execute(connection, query).await?;
-    notify(connection).await
+    execute(transaction, query).await?;
+    notify(transaction).await
 }

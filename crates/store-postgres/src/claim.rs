@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use pabal_core::{
     Delivery, EndpointName, Epoch, Loaded, MessageId, Number, StoreError, Which, Written, slot,
 };
-use sqlx::{PgConnection, QueryBuilder};
+use sqlx::QueryBuilder;
 
 use crate::{
-    PostgresStore, execute,
+    PostgresStore, Transaction, execute,
     nodes::Held,
     rows::{Columns, ENVELOPE, envelope, saturate, small, span},
 };
@@ -61,7 +61,7 @@ pub(crate) async fn deliveries(
         }
     }
     sql.push(" LIMIT ").push_bind(saturate(limit as u64));
-    let rows = store.claim(sql.build()).await?;
+    let rows = store.fetch(sql.build()).await?;
     rows.iter()
         .map(|row| {
             let mut row = Columns::of(row);
@@ -112,7 +112,7 @@ pub(crate) async fn load(
             break;
         }
         let query = sqlx::query(sqlx::AssertSqlSafe(of(table))).bind(missing);
-        for row in store.claim(query).await? {
+        for row in store.fetch(query).await? {
             let mut row = Columns::of(&row);
             let number = row.next()?;
             let pinned = row.next::<Option<Number>>()?.is_some();
@@ -127,7 +127,7 @@ pub(crate) async fn load(
 }
 
 pub(crate) async fn mark_started(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     epoch: Epoch,
     starts: &[(Number, u32)],
 ) -> Result<(), StoreError> {
@@ -135,14 +135,14 @@ pub(crate) async fn mark_started(
     let query =
         sqlx::query("SELECT DISTINCT destination, slot FROM pabal.outbox WHERE number = ANY($1)")
             .bind(numbers.clone());
-    let rows = crate::fetch(connection, query).await?;
+    let rows = crate::fetch(transaction, query).await?;
     let places = rows.iter().map(|row| {
         let mut row = Columns::of(row);
         Ok((row.next()?, row.next()?))
     });
     let places: Vec<(String, i16)> = places.collect::<Result<_, StoreError>>()?;
     let destinations = places.iter().map(|(destination, _)| destination.clone()).collect();
-    let held = Held::by(connection, epoch, destinations).await?;
+    let held = Held::by(transaction, epoch, destinations).await?;
     if !places.iter().all(|(destination, slot)| held.holds(destination, *slot)) {
         return Err(StoreError::Fenced);
     }
@@ -154,7 +154,7 @@ pub(crate) async fn mark_started(
     )
     .bind(numbers)
     .bind(starts.iter().map(|(_, start)| small(*start)).collect::<Vec<_>>());
-    execute(connection, query).await.map(drop)
+    execute(transaction, query).await.map(drop)
 }
 
 /// A dead letter that holds a whole destination stands without a key. A message without a key is

@@ -7,10 +7,10 @@ use pabal_core::{
     Cause, DeadKind, DeadLetter, DeadLetterGroup, DeadLetterQuery, DeadReason, EndpointName,
     Fingerprint, Message, StoreError,
 };
-use sqlx::{AssertSqlSafe, PgConnection, Postgres, QueryBuilder};
+use sqlx::{AssertSqlSafe, Postgres, QueryBuilder};
 
 use crate::{
-    PostgresStore, execute, fetch,
+    PostgresStore, Transaction, execute, fetch,
     rows::{
         Columns, DEAD_LETTER, ENVELOPE, Envelopes, at, dead_letter, envelope, envelope_arguments,
         saturate, word,
@@ -34,17 +34,17 @@ pub(crate) struct NewDeadLetter<'a> {
 /// Writes them down; an arrival is kept whole, because there is no message of it. `received`: when, of
 /// messages that are received in this transaction.
 pub(crate) async fn set_aside(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     letters: &[NewDeadLetter<'_>],
     received: Option<Timestamp>,
 ) -> Result<(), StoreError> {
     if letters.is_empty() {
         return Ok(());
     }
-    let known = known(connection, letters).await?;
+    let known = known(transaction, letters).await?;
     let letters: Vec<_> = letters.iter().filter(|letter| !known.contains(&key(letter))).collect();
-    let ids = numbers(connection, letters.len()).await?;
-    insert(connection, &letters, &ids, received).await?;
+    let ids = numbers(transaction, letters.len()).await?;
+    insert(transaction, &letters, &ids, received).await?;
     let arrivals: Vec<_> = ids
         .into_iter()
         .zip(&letters)
@@ -60,11 +60,11 @@ pub(crate) async fn set_aside(
     let ids: Vec<_> = arrivals.iter().map(|(id, _)| *id).collect();
     let query = sqlx::query(AssertSqlSafe(sql)).bind(ids);
     let envelopes = Envelopes::of(arrivals.iter().map(|(_, letter)| letter.message));
-    execute(connection, envelopes.bind(query)).await.map(drop)
+    execute(transaction, envelopes.bind(query)).await.map(drop)
 }
 
 async fn insert(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     letters: &[&NewDeadLetter<'_>],
     ids: &[i64],
     received: Option<Timestamp>,
@@ -106,15 +106,15 @@ async fn insert(
             .collect::<Vec<_>>(),
     )
     .bind(received.map(at));
-    execute(connection, query).await.map(drop)
+    execute(transaction, query).await.map(drop)
 }
 
-async fn numbers(connection: &mut PgConnection, count: usize) -> Result<Vec<i64>, StoreError> {
+async fn numbers(transaction: &mut Transaction, count: usize) -> Result<Vec<i64>, StoreError> {
     let query = sqlx::query(
         "SELECT nextval('pabal.dead_letter_id_seq') FROM generate_series(1, $1::bigint)",
     )
     .bind(saturate(count as u64));
-    let rows = fetch(connection, query).await?;
+    let rows = fetch(transaction, query).await?;
     rows.iter().map(|row| Columns::of(row).next()).collect()
 }
 
@@ -133,7 +133,7 @@ fn key(letter: &NewDeadLetter<'_>) -> Key {
 
 /// Those that are here already: an origin that offers the same bytes again and again fills no disk.
 async fn known(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     letters: &[NewDeadLetter<'_>],
 ) -> Result<HashSet<Key>, StoreError> {
     let asked: Vec<_> = letters
@@ -154,7 +154,7 @@ async fn known(
     .bind(asked.iter().map(|it| it.endpoint.as_str()).collect::<Vec<_>>())
     .bind(asked.iter().map(|it| it.message.origin.source.as_str()).collect::<Vec<_>>())
     .bind(asked.iter().map(|it| it.message.origin.id.as_deref()).collect::<Vec<_>>());
-    for row in fetch(connection, query).await? {
+    for row in fetch(transaction, query).await? {
         let mut row = Columns::of(&row);
         known.insert((row.next()?, row.next()?, row.next()?, row.next()?, row.next()?));
     }

@@ -7,20 +7,28 @@ use pabal_core::StoreError;
 const DATA: &str = "22";
 /// What a constraint forbids.
 const INTEGRITY: &str = "23";
-/// No partition takes the row (also a broken check).
+/// A broken check; and, with no constraint named, that no partition takes the row.
 const CHECK: &str = "23514";
 /// The transaction lost a race; the same again may win it.
 const SERIALIZATION: [&str; 2] = ["40001", "40P01"];
 /// Larger than what PostgreSQL can work with.
 const PROGRAM_LIMIT: &str = "54";
+/// The role lacks a right.
+const INSUFFICIENT_PRIVILEGE: &str = "42501";
 /// A lock was not to be had in time.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
+
+const NO_PARTITION: &str = "no partition takes the row";
 
 /// What an error before the commit means: nothing was written, and the question is whether the same
 /// can ever go better.
 pub(crate) fn classify(error: &sqlx::Error) -> StoreError {
     match error {
         sqlx::Error::Database(database) => match database.code().as_deref() {
+            // By what it names, and not by its text, which is in the server's language.
+            Some(CHECK) if database.constraint().is_none() => {
+                StoreError::Unavailable(format!("{NO_PARTITION}: {error}"))
+            }
             Some(CHECK) => StoreError::Unavailable(error.to_string()),
             Some(code)
                 if [DATA, INTEGRITY, PROGRAM_LIMIT].iter().any(|it| code.starts_with(it)) =>
@@ -49,7 +57,12 @@ pub(crate) fn commit(error: &sqlx::Error) -> StoreError {
 
 /// Whether a row found no partition of its day.
 pub(crate) fn is_without_partition(error: &StoreError) -> bool {
-    matches!(error, StoreError::Unavailable(text) if text.contains("no partition of relation"))
+    matches!(error, StoreError::Unavailable(text) if text.starts_with(NO_PARTITION))
+}
+
+/// Whether the role lacks a right.
+pub(crate) fn is_forbidden(error: &sqlx::Error) -> bool {
+    code(error).as_deref() == Some(INSUFFICIENT_PRIVILEGE)
 }
 
 /// Whether somebody else held a lock for too long.
@@ -74,9 +87,9 @@ mod tests {
 
     use super::*;
 
-    /// An error of PostgreSQL with this code.
+    /// An error of PostgreSQL with this code, at this constraint.
     #[derive(Debug)]
-    struct Code(&'static str);
+    struct Code(&'static str, Option<&'static str>);
 
     impl fmt::Display for Code {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,6 +105,9 @@ mod tests {
         }
         fn code(&self) -> Option<Cow<'_, str>> {
             Some(self.0.into())
+        }
+        fn constraint(&self) -> Option<&str> {
+            self.1
         }
         fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
             self
@@ -112,13 +128,14 @@ mod tests {
     #[test]
     fn every_error_has_its_meaning() {
         use StoreError::{Rejected, Unavailable, Unknown};
-        let of = |code| sqlx::Error::Database(Box::new(Code(code)));
+        let at = |code, constraint| sqlx::Error::Database(Box::new(Code(code, constraint)));
+        let of = |code| at(code, None);
         let table: [(&str, sqlx::Error, Meaning, Meaning); 15] = [
             ("a NUL in text", of("22021"), Rejected, Unknown),
             ("out of range", of("22003"), Rejected, Unknown),
             ("not null", of("23502"), Rejected, Rejected),
             ("unique", of("23505"), Rejected, Rejected),
-            ("no partition", of("23514"), Unavailable, Unavailable),
+            ("a broken check", at("23514", Some("of_ours")), Unavailable, Unavailable),
             ("serialization", of("40001"), Unavailable, Unavailable),
             ("deadlock", of("40P01"), Unavailable, Unavailable),
             ("index row too large", of("54000"), Rejected, Unknown),
@@ -140,5 +157,7 @@ mod tests {
             assert_eq!(commit(&error), at_commit(error.to_string()), "{what} at commit");
         }
         assert!(is_locked(&of("55P03")) && !is_locked(&of("57014")));
+        assert!(is_without_partition(&classify(&of("23514"))));
+        assert!(!is_without_partition(&classify(&at("23514", Some("of_ours")))));
     }
 }

@@ -2,11 +2,13 @@
 //! and of the log, the rest a little at a time.
 
 use pabal_core::{Housekeeping, OperatorAct, Retention, StoreError, Vitals};
+use sqlx::postgres::PgRow;
 
 use crate::{
-    PostgresStore, begin_and_end, error, execute, fetch,
+    PostgresStore, begin_and_end, error, execute,
     replay::expire,
-    rows::{Columns, micros, saturate},
+    rows::{Columns, Query, micros, saturate},
+    transaction::KEEP,
 };
 
 /// So many days have their partitions ahead of time.
@@ -33,10 +35,10 @@ pub(crate) async fn housekeep(
     let log = drop_partition(store, "delivery_log", micros(keep.history)).await?;
     let messages = drop_partition(store, "message", micros(keep.bodies)).await?;
     let act = retention();
-    let dead = begin_and_end!(store, connection => async {
-        expire(connection, micros(keep.dead_letters), STEP, &act).await
+    let dead = begin_and_end!(store, transaction => async {
+        expire(transaction, micros(keep.dead_letters), STEP, &act).await
     });
-    let inbox = begin_and_end!(store, connection => async {
+    let inbox = begin_and_end!(store, transaction => async {
         // Never of a message that is still here, which would come in twice.
         let query = sqlx::query(
             "DELETE FROM pabal.inbox WHERE identity = ANY(ARRAY(SELECT identity FROM pabal.inbox i \
@@ -47,10 +49,10 @@ pub(crate) async fn housekeep(
         )
         .bind(micros(keep.inbox))
         .bind(STEP);
-        execute(connection, query).await
+        execute(transaction, query).await
     });
     // Copies whose message nobody needs any more.
-    begin_and_end!(store, connection => async {
+    begin_and_end!(store, transaction => async {
         let query = sqlx::query(
             "DELETE FROM pabal.message_kept k WHERE \
              NOT EXISTS (SELECT 1 FROM pabal.dead_letter d WHERE d.message = k.id) \
@@ -59,17 +61,17 @@ pub(crate) async fn housekeep(
              AND NOT EXISTS (SELECT 1 FROM pabal.routed r JOIN pabal.outbox o \
              ON o.number = r.number WHERE r.message = k.id)",
         );
-        execute(connection, query).await
+        execute(transaction, query).await
     });
     // What was added to a message goes with it.
-    begin_and_end!(store, connection => async {
+    begin_and_end!(store, transaction => async {
         let query = sqlx::query(
             "DELETE FROM pabal.routed r WHERE at < pabal.time() - $1 * interval '1 microsecond' \
              AND NOT EXISTS (SELECT 1 FROM pabal.message m WHERE m.id = r.message) \
              AND NOT EXISTS (SELECT 1 FROM pabal.message_kept m WHERE m.id = r.message)",
         )
         .bind(micros(keep.bodies));
-        execute(connection, query).await
+        execute(transaction, query).await
     });
     let dead = saturate(dead as u64);
     Ok(Housekeeping {
@@ -84,15 +86,11 @@ pub(crate) async fn housekeep(
 /// Makes the partitions that are missing. Done by every node, whoever comes first.
 pub(crate) async fn make_partitions(store: &PostgresStore) -> Result<(), StoreError> {
     let query = sqlx::query("SELECT pabal.make_partitions($1)").bind(DAYS_AHEAD);
-    match query.execute(&store.write).await {
-        Ok(_) => Ok(()),
+    if unless_locked(store, query).await?.is_none() {
         // Another node makes them, or holds the table: asked again soon.
-        Err(error) if error::is_locked(&error) => {
-            tracing::info!("making partitions is tried again: somebody holds the table");
-            Ok(())
-        }
-        Err(error) => Err(error::classify(&error)),
+        tracing::info!("making partitions is tried again: somebody holds the table");
     }
+    Ok(())
 }
 
 /// Drops the oldest partition whose whole day is older than `keep` microseconds; how many rows it
@@ -109,13 +107,31 @@ async fn drop_partition(
     )
     .bind(parent)
     .bind(keep);
-    match query.fetch_one(&store.write).await {
-        Ok(row) => Ok(Columns::of(&row).next::<Option<i64>>()?.map(i64::unsigned_abs)),
-        Err(error) if error::is_locked(&error) => {
-            tracing::info!(parent, "dropping a partition is tried again: somebody reads it");
-            Ok(None)
+    let Some(rows) = unless_locked(store, query).await? else {
+        tracing::info!(parent, "dropping a partition is tried again: somebody reads it");
+        return Ok(None);
+    };
+    match rows.first() {
+        Some(row) => Ok(Columns::of(row).next::<Option<i64>>()?.map(i64::unsigned_abs)),
+        None => Ok(None),
+    }
+}
+
+/// Runs what changes partitions; `None` if somebody else holds what it needs.
+async fn unless_locked(
+    store: &PostgresStore,
+    query: Query<'_>,
+) -> Result<Option<Vec<PgRow>>, StoreError> {
+    let mut transaction = store.begin_with(&KEEP).await?;
+    match transaction.fetch(query).await {
+        Ok(rows) => transaction.end(Ok(Some(rows))).await,
+        Err(error) => {
+            transaction.take_back().await;
+            match error::is_locked(&error) {
+                true => Ok(None),
+                false => Err(error::classify(&error)),
+            }
         }
-        Err(error) => Err(error::classify(&error)),
     }
 }
 
@@ -124,13 +140,11 @@ pub(crate) async fn vitals(store: &PostgresStore) -> Result<Vitals, StoreError> 
     let query = sqlx::query(
         "SELECT (SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::double precision \
          FROM pg_catalog.pg_stat_activity WHERE datname = current_database() \
-         AND pid <> pg_backend_pid()), \
+         AND pid <> pg_backend_pid() AND backend_type IS DISTINCT FROM 'autovacuum worker'), \
          (SELECT min(last) - pabal.today() FROM \
          (SELECT max(day) AS last FROM pabal.partition GROUP BY of) parent)",
     );
-    let mut connection =
-        store.operators.acquire().await.map_err(|error| error::classify(&error))?;
-    let rows = fetch(&mut connection, query).await?;
+    let rows = store.ask(query).await?;
     let Some(mut row) = rows.first().map(Columns::of) else {
         return Ok(Vitals::default());
     };

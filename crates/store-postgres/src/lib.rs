@@ -12,22 +12,29 @@ mod housekeeping;
 mod links;
 mod listen;
 mod messages;
+mod migrate;
 mod nodes;
 mod open;
 mod replay;
 mod route;
 mod rows;
+mod server;
 mod settle;
 mod story;
+mod transaction;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use pabal_core::*;
-use sqlx::{PgConnection, PgPool, Postgres, Transaction, postgres::PgRow};
+use sqlx::{PgPool, postgres::PgRow};
 
 pub use crate::open::{OpenError, Options};
-use crate::{listen::Ear, rows::Query};
+use crate::{
+    listen::Ear,
+    rows::Query,
+    transaction::{Limits, Transaction, begin_and_end, execute, fetch, notify},
+};
 
 /// The store in one PostgreSQL database.
 #[derive(Debug)]
@@ -38,127 +45,55 @@ pub struct PostgresStore {
     /// ... and for operators, whose questions may take their time.
     operators: PgPool,
     ear: Ear,
+    /// Whether statements are kept on a connection; not behind a pooler, where it is everybody's.
+    named: bool,
+    clock: Arc<dyn Clock>,
 }
-
-/// Limits of every transaction that writes. They also bound for how long a number that was given may
-/// stay unseen.
-///
-/// The planner is told to use indexes: the outbox is empty most of the time, and what was counted then
-/// says nothing of the moment when a million rows wait. Everything that runs here is written for an
-/// index.
-const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '10s'; \
-    SET LOCAL lock_timeout = '5s'; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
-    SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off";
-/// The same for what is read to be sent.
-const BEGIN_CLAIM: &str = "BEGIN READ ONLY; SET LOCAL statement_timeout = '30s'; \
-    SET LOCAL idle_in_transaction_session_timeout = '5s'; \
-    SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off";
-/// After numbers were taken at most so many statements follow, each with a pause before it.
-const LATE_STATEMENTS: u32 = 4;
-const LATE: Duration = Duration::from_secs(15 * LATE_STATEMENTS as u64);
-
-/// While somebody else holds what a missing partition needs, it is asked for so often.
-const PARTITION_ATTEMPTS: u32 = 10;
-
-/// Runs `$act` in a transaction. A row that finds no partition of its day gets one, and it is done
-/// again.
-macro_rules! begin_and_end {
-    ($store:expr, $connection:ident => $act:expr) => {{
-        let mut attempt = 1;
-        loop {
-            let mut transaction = $store.begin().await?;
-            let $connection = &mut *transaction;
-            let result = $act.await;
-            match $crate::end(transaction, result).await {
-                Err(error)
-                    if attempt < $crate::PARTITION_ATTEMPTS
-                        && $crate::error::is_without_partition(&error) =>
-                {
-                    attempt += 1;
-                    tracing::warn!(alert = true, "a partition was missing and is made now");
-                    $crate::housekeeping::make_partitions($store).await?;
-                }
-                result => break result?,
-            }
-        }
-    }};
-}
-pub(crate) use begin_and_end;
 
 impl PostgresStore {
-    /// Closes all connections.
+    /// Closes all sessions.
     pub async fn close(&self) {
         self.read.close().await;
         self.operators.close().await;
         self.write.close().await;
     }
 
-    async fn begin(&self) -> Result<Transaction<'static, Postgres>, StoreError> {
-        self.write.begin_with(BEGIN).await.map_err(|error| error::classify(&error))
+    async fn begin(&self) -> Result<Transaction, StoreError> {
+        self.begin_with(&transaction::WRITE).await
+    }
+
+    async fn begin_with(&self, limits: &Limits) -> Result<Transaction, StoreError> {
+        let begun = Transaction::begin(&self.write, limits, self.named, &self.clock).await;
+        begun.map_err(|error| error::classify(&error))
     }
 
     async fn fetch(&self, query: Query<'_>) -> Result<Vec<PgRow>, StoreError> {
-        query.fetch_all(&self.read).await.map_err(|error| error::classify(&error))
-    }
-
-    /// Like [`Self::fetch`], of the hot table: by its indexes, whatever the planner thinks of it.
-    async fn claim(&self, query: Query<'_>) -> Result<Vec<PgRow>, StoreError> {
-        let classify = |error| error::classify(&error);
-        let mut transaction = self.read.begin_with(BEGIN_CLAIM).await.map_err(classify)?;
-        let rows = query.fetch_all(&mut *transaction).await.map_err(classify)?;
-        transaction.commit().await.map_err(classify)?;
-        Ok(rows)
+        self.look(&self.read, &transaction::READ, query).await
     }
 
     /// Like [`Self::fetch`], for a question that no send waits for.
     async fn ask(&self, query: Query<'_>) -> Result<Vec<PgRow>, StoreError> {
-        query.fetch_all(&self.operators).await.map_err(|error| error::classify(&error))
+        self.look(&self.operators, &transaction::ASK, query).await
     }
-}
 
-/// Commits what went well and takes back what did not.
-async fn end<T>(
-    transaction: Transaction<'static, Postgres>,
-    result: Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    match result {
-        Ok(value) => match transaction.commit().await {
-            Ok(()) => Ok(value),
-            Err(error) => Err(error::commit(&error)),
-        },
-        Err(error) => {
-            // Should it fail, the connection is gone, and the server takes it back.
-            if let Err(rollback) = transaction.rollback().await {
-                tracing::debug!(%rollback, "a transaction could not be taken back");
-            }
-            Err(error)
-        }
+    async fn look(
+        &self,
+        pool: &PgPool,
+        limits: &Limits,
+        query: Query<'_>,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        let begun = Transaction::begin(pool, limits, self.named, &self.clock).await;
+        let mut transaction = begun.map_err(|error| error::classify(&error))?;
+        let rows = fetch(&mut transaction, query).await;
+        transaction.take_back().await;
+        rows
     }
-}
-
-/// Runs a statement; the number of rows it hit.
-async fn execute(connection: &mut PgConnection, query: Query<'_>) -> Result<u64, StoreError> {
-    query
-        .execute(connection)
-        .await
-        .map(|done| done.rows_affected())
-        .map_err(|error| error::classify(&error))
-}
-
-async fn fetch(connection: &mut PgConnection, query: Query<'_>) -> Result<Vec<PgRow>, StoreError> {
-    query.fetch_all(connection).await.map_err(|error| error::classify(&error))
-}
-
-/// Wakes all nodes, once this transaction has committed; however often it is called, once.
-async fn notify(connection: &mut PgConnection) -> Result<(), StoreError> {
-    let query = sqlx::query("SELECT pg_notify($1, '')").bind(listen::CHANNEL);
-    execute(connection, query).await.map(drop)
 }
 
 #[async_trait]
 impl Store for PostgresStore {
     async fn accept(&self, group: &[Entry]) -> Result<Vec<Accepted>, StoreError> {
-        Ok(begin_and_end!(self, connection => accept::accept(connection, group)))
+        Ok(begin_and_end!(self, transaction => accept::accept(transaction, group)))
     }
 
     fn shared(&self) -> bool {
@@ -166,15 +101,15 @@ impl Store for PostgresStore {
     }
 
     async fn join(&self, node: &str, plan: &NodePlan) -> Result<Epoch, StoreError> {
-        Ok(begin_and_end!(self, connection => nodes::join(connection, node, plan)))
+        Ok(begin_and_end!(self, transaction => nodes::join(transaction, node, plan)))
     }
 
     async fn beat(&self, epoch: Epoch) -> Result<Vec<Beat>, StoreError> {
-        Ok(begin_and_end!(self, connection => nodes::beat(connection, epoch)))
+        Ok(begin_and_end!(self, transaction => nodes::beat(transaction, epoch)))
     }
 
     async fn leave(&self, epoch: Epoch) -> Result<bool, StoreError> {
-        Ok(begin_and_end!(self, connection => nodes::leave(connection, epoch)))
+        Ok(begin_and_end!(self, transaction => nodes::leave(transaction, epoch)))
     }
 
     async fn nodes(&self) -> Result<Vec<Beat>, StoreError> {
@@ -196,7 +131,7 @@ impl Store for PostgresStore {
         order: Order,
     ) -> Result<Layout, StoreError> {
         Ok(
-            begin_and_end!(self, connection => nodes::lay_out(connection, destination, lanes, order)),
+            begin_and_end!(self, transaction => nodes::lay_out(transaction, destination, lanes, order)),
         )
     }
 
@@ -210,15 +145,17 @@ impl Store for PostgresStore {
         from: Option<StandingStill>,
         to: Epoch,
     ) -> Result<bool, StoreError> {
-        Ok(begin_and_end!(self, connection => nodes::take_lane(connection, lane, from, to)))
+        Ok(begin_and_end!(self, transaction => nodes::take_lane(transaction, lane, from, to)))
     }
 
     async fn release_lane(&self, lane: &Lane, holder: Epoch) -> Result<bool, StoreError> {
-        Ok(begin_and_end!(self, connection => nodes::release_lane(connection, lane, holder, true)))
+        Ok(
+            begin_and_end!(self, transaction => nodes::release_lane(transaction, lane, holder, true)),
+        )
     }
 
     async fn give_up_lane(&self, lane: &Lane, holder: StandingStill) -> Result<bool, StoreError> {
-        Ok(begin_and_end!(self, connection => nodes::give_up_lane(connection, lane, holder)))
+        Ok(begin_and_end!(self, transaction => nodes::give_up_lane(transaction, lane, holder)))
     }
 
     async fn changed(&self) {
@@ -233,9 +170,8 @@ impl Store for PostgresStore {
         claim::deliveries(self, which, limit).await
     }
 
-    /// As long as a transaction can live on after it was given its numbers.
     fn late_commits_for(&self) -> Duration {
-        LATE
+        transaction::LATE
     }
 
     async fn load(&self, which: &[(Number, MessageId)]) -> Result<Vec<Option<Loaded>>, StoreError> {
@@ -243,7 +179,7 @@ impl Store for PostgresStore {
     }
 
     async fn mark_started(&self, epoch: Epoch, starts: &[(Number, u32)]) -> Result<(), StoreError> {
-        begin_and_end!(self, connection => claim::mark_started(connection, epoch, starts));
+        begin_and_end!(self, transaction => claim::mark_started(transaction, epoch, starts));
         Ok(())
     }
 
@@ -255,7 +191,7 @@ impl Store for PostgresStore {
     }
 
     async fn settle(&self, epoch: Epoch, group: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
-        Ok(begin_and_end!(self, connection => settle::settle(connection, epoch, group)))
+        Ok(begin_and_end!(self, transaction => settle::settle(transaction, epoch, group)))
     }
 
     async fn dead_letters(&self, query: &DeadLetterQuery) -> Result<Vec<DeadLetter>, StoreError> {
@@ -274,11 +210,11 @@ impl Store for PostgresStore {
     }
 
     async fn replay(&self, ids: &[i64], act: &OperatorAct) -> Result<Vec<DeadLetter>, StoreError> {
-        Ok(begin_and_end!(self, connection => replay::replay(connection, ids, act)))
+        Ok(begin_and_end!(self, transaction => replay::replay(transaction, ids, act)))
     }
 
     async fn discard(&self, ids: &[i64], act: &OperatorAct) -> Result<Vec<DeadLetter>, StoreError> {
-        Ok(begin_and_end!(self, connection => replay::discard(connection, ids, act)))
+        Ok(begin_and_end!(self, transaction => replay::discard(transaction, ids, act)))
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<MessageSummary>, StoreError> {
@@ -294,7 +230,7 @@ impl Store for PostgresStore {
     }
 
     async fn route(&self, routings: &[Routing], act: &OperatorAct) -> Result<u64, StoreError> {
-        Ok(begin_and_end!(self, connection => route::route(connection, routings, act)))
+        Ok(begin_and_end!(self, transaction => route::route(transaction, routings, act)))
     }
 
     async fn counts(&self) -> Result<Vec<EndpointCounts>, StoreError> {
@@ -315,12 +251,12 @@ impl Store for PostgresStore {
         change: LinkChange,
         act: Option<&OperatorAct>,
     ) -> Result<(), StoreError> {
-        begin_and_end!(self, connection => links::set_link_state(connection, endpoint, &change, act));
+        begin_and_end!(self, transaction => links::set_link_state(transaction, endpoint, &change, act));
         Ok(())
     }
 
     async fn note(&self, act: &OperatorAct) -> Result<(), StoreError> {
-        begin_and_end!(self, connection => links::note(connection, act));
+        begin_and_end!(self, transaction => links::note(transaction, act));
         Ok(())
     }
 
@@ -351,8 +287,8 @@ impl Store for PostgresStore {
         revision: i64,
         value: Bytes,
     ) -> Result<Result<(), StateConflict>, StoreError> {
-        let set = begin_and_end!(self, connection =>
-            links::set_state(connection, endpoint, name, revision, &value));
+        let set = begin_and_end!(self, transaction =>
+            links::set_state(transaction, endpoint, name, revision, &value));
         Ok(set)
     }
 }

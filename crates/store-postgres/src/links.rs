@@ -6,10 +6,9 @@ use pabal_core::{
     EndpointCounts, EndpointName, LinkChange, LinkState, OperatorAct, Paused, Request,
     StateConflict, StateValue, StoreError, Tripped,
 };
-use sqlx::PgConnection;
 
 use crate::{
-    PostgresStore, execute, fetch, notify,
+    PostgresStore, Transaction, execute, fetch, notify,
     rows::{Columns, at, from_json, json, micros},
 };
 
@@ -44,7 +43,7 @@ pub(crate) async fn link_states(store: &PostgresStore) -> Result<Vec<LinkState>,
 }
 
 pub(crate) async fn set_link_state(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     endpoint: &EndpointName,
     change: &LinkChange,
     act: Option<&OperatorAct>,
@@ -77,26 +76,26 @@ pub(crate) async fn set_link_state(
         .bind(endpoint.as_str())
         .bind(pace),
     };
-    execute(connection, query).await?;
+    execute(transaction, query).await?;
     let query = sqlx::query(
         "DELETE FROM pabal.link_state WHERE endpoint = $1 AND paused_by IS NULL \
          AND tripped_cause IS NULL AND pace IS NULL",
     )
     .bind(endpoint.as_str());
-    execute(connection, query).await?;
+    execute(transaction, query).await?;
     let endpoint = endpoint.clone();
     match act {
         Some(act) => {
-            note(connection, act).await?;
-            post(connection, &Request::Link(endpoint)).await
+            note(transaction, act).await?;
+            post(transaction, &Request::Link(endpoint)).await
         }
-        None => post(connection, &Request::Health(endpoint)).await,
+        None => post(transaction, &Request::Health(endpoint)).await,
     }
 }
 
 /// Appends to the operators' log.
 pub(crate) async fn note(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     act: &OperatorAct,
 ) -> Result<(), StoreError> {
     let query = sqlx::query(
@@ -107,26 +106,26 @@ pub(crate) async fn note(
     .bind(act.verb.as_str())
     .bind(act.subject.as_str())
     .bind(act.why.as_deref());
-    execute(connection, query).await.map(drop)
+    execute(transaction, query).await.map(drop)
 }
 
 /// Tells the holders of lanes what their tail read cannot see. Whoever posts goes on alone until it
 /// has committed, so that numbers appear in their order: a reader asks for what is above the last.
 pub(crate) async fn post(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     request: &Request,
 ) -> Result<(), StoreError> {
-    fetch(connection, sqlx::query("SELECT pg_advisory_xact_lock(8032, 2)")).await?;
+    fetch(transaction, sqlx::query("SELECT pg_advisory_xact_lock(8032, 2)")).await?;
     let query = sqlx::query(
         "DELETE FROM pabal.request WHERE id IN (SELECT id FROM pabal.request \
          WHERE at < pabal.time() - $1 * interval '1 microsecond' ORDER BY id LIMIT 1000)",
     )
     .bind(micros(REQUESTS_KEPT));
-    execute(connection, query).await?;
+    execute(transaction, query).await?;
     let query = sqlx::query("INSERT INTO pabal.request (at, body) VALUES (pabal.time(), $1)")
         .bind(json(request));
-    execute(connection, query).await?;
-    notify(connection).await
+    execute(transaction, query).await?;
+    notify(transaction).await
 }
 
 pub(crate) async fn requests(
@@ -166,7 +165,7 @@ pub(crate) async fn state(
 }
 
 pub(crate) async fn set_state(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     endpoint: &EndpointName,
     name: &str,
     revision: i64,
@@ -190,7 +189,7 @@ pub(crate) async fn set_state(
         .bind(name)
         .bind(revision)
     };
-    Ok(match execute(connection, query).await? {
+    Ok(match execute(transaction, query).await? {
         1 => Ok(()),
         _ => Err(StateConflict),
     })

@@ -9,8 +9,13 @@ use std::{
 };
 
 use pabal_core::Clock;
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions};
+use sqlx::{
+    AssertSqlSafe, Executor, PgConnection,
+    postgres::{PgListener, PgPool, PgPoolOptions},
+};
 use tokio::{sync::Notify, task::JoinHandle};
+
+use crate::{open::OpenError, server::Server};
 
 /// The one channel; a notification says nothing but that something was written.
 pub(crate) const CHANNEL: &str = "pabal";
@@ -28,7 +33,8 @@ const DEAF: Duration = Duration::from_millis(500);
 pub(crate) struct Ear {
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
-    task: JoinHandle<()>,
+    /// None: it hears nothing.
+    task: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,37 +46,57 @@ struct Shared {
 
 impl Drop for Ear {
     fn drop(&mut self) {
-        self.task.abort();
+        if let Some(task) = &self.task {
+            task.abort();
+        }
     }
 }
 
 impl Ear {
-    /// Listens with these options; `speak` is where this node writes.
+    /// Listens at one server to what is written at another, or the same; looks instead if it cannot
+    /// hear.
     pub(crate) async fn open(
-        options: PgConnectOptions,
-        speak: &PgPool,
+        at: &Server,
+        speak: &Server,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, sqlx::Error> {
-        let pool = PgPoolOptions::new()
-            .max_connections(1)
-            .max_lifetime(None)
-            .idle_timeout(None)
-            .connect_with(options)
-            .await?;
-        let mut listener = listen(&pool).await?;
+    ) -> Result<Self, OpenError> {
         let shared = Arc::new(Shared::default());
-        let arrives = clock.timeout(TEST_TIME, test(&mut listener, speak)).await;
-        if matches!(arrives, Some(Ok(()))) {
-            shared.listening.store(true, Ordering::Relaxed);
-        } else {
+        let task = match at.is_pooled().await? {
+            true => None,
+            false => Self::listen(at, speak, &shared, &clock).await?,
+        };
+        if task.is_none() {
             tracing::warn!(
                 alert = true, every = ?DEAF,
                 "notifications do not arrive, so the store is looked at more often: behind a \
                  transaction pooler give `listen` a URL that goes to the server directly"
             );
         }
-        let task = tokio::spawn(run(pool, listener, Arc::clone(&shared), Arc::clone(&clock)));
         Ok(Self { shared, clock, task })
+    }
+
+    async fn listen(
+        at: &Server,
+        speak: &Server,
+        shared: &Arc<Shared>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Option<JoinHandle<()>>, OpenError> {
+        let fail = |error| OpenError::Connect { place: at.place.clone(), error };
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .connect_with(at.options.clone())
+            .await
+            .map_err(fail)?;
+        let mut listener = listen(&pool).await.map_err(fail)?;
+        let mut speaker = speak.connect().await?;
+        let arrives = clock.timeout(TEST_TIME, test(&mut listener, &mut speaker)).await;
+        if !matches!(arrives, Some(Ok(()))) {
+            return Ok(None);
+        }
+        shared.listening.store(true, Ordering::Relaxed);
+        Ok(Some(tokio::spawn(run(pool, listener, Arc::clone(shared), Arc::clone(clock)))))
     }
 
     /// Returns once something was heard, or may have been missed.
@@ -104,15 +130,14 @@ async fn listen(pool: &PgPool) -> Result<PgListener, sqlx::Error> {
 }
 
 /// Returns once a notification sent on another connection has arrived.
-async fn test(listener: &mut PgListener, speak: &PgPool) -> Result<(), sqlx::Error> {
-    let notify = sqlx::query("SELECT pg_notify($1, $2)").bind(CHANNEL).bind(TEST);
-    notify.execute(speak).await?;
+async fn test(listener: &mut PgListener, speaker: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let notify = format!("SELECT pg_notify('{CHANNEL}', '{TEST}')");
+    speaker.execute(AssertSqlSafe(notify)).await?;
     while listener.recv().await?.payload() != TEST {}
     Ok(())
 }
 
 async fn run(pool: PgPool, listener: PgListener, shared: Arc<Shared>, clock: Arc<dyn Clock>) {
-    let hears = shared.listening.load(Ordering::Relaxed);
     let mut listener = Some(listener);
     let mut pause = PAUSE_FIRST;
     loop {
@@ -124,7 +149,7 @@ async fn run(pool: PgPool, listener: PgListener, shared: Arc<Shared>, clock: Arc
                     listener = Some(again);
                     pause = PAUSE_FIRST;
                     shared.relistened.fetch_add(1, Ordering::Relaxed);
-                    shared.listening.store(hears, Ordering::Relaxed);
+                    shared.listening.store(true, Ordering::Relaxed);
                     tracing::info!("listening to the store again; what was missed is read now");
                     shared.heard.notify_one();
                 }

@@ -5,17 +5,17 @@ use std::collections::{HashMap, HashSet};
 use pabal_core::{
     Beat, EndpointName, Epoch, Lane, LaneHolder, Layout, NodePlan, Order, StandingStill, StoreError,
 };
-use sqlx::{PgConnection, postgres::PgRow};
+use sqlx::postgres::PgRow;
 
 use crate::{
-    PostgresStore,
+    PostgresStore, Transaction,
     error::unreadable,
     execute, fetch, notify,
     rows::{Columns, Query, span, word},
 };
 
 pub(crate) async fn join(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     node: &str,
     plan: &NodePlan,
 ) -> Result<Epoch, StoreError> {
@@ -25,18 +25,18 @@ pub(crate) async fn join(
     )
     .bind(plan.hash.as_str())
     .bind(endpoints);
-    execute(connection, query).await?;
+    execute(transaction, query).await?;
     let query = sqlx::query(
         "INSERT INTO pabal.node (name, plan, beat, at) VALUES ($1, $2, 0, pabal.time()) \
          RETURNING epoch",
     )
     .bind(node)
     .bind(plan.hash.as_str());
-    let epoch = match fetch(connection, query).await?.first() {
+    let epoch = match fetch(transaction, query).await?.first() {
         Some(row) => Columns::of(row).next().map(Epoch)?,
         None => return Err(StoreError::Unavailable("no epoch was given".to_owned())),
     };
-    notify(connection).await?;
+    notify(transaction).await?;
     Ok(epoch)
 }
 
@@ -45,16 +45,16 @@ const NODES: &str =
 
 /// One statement that renews, one that reads: a statement does not see its own update.
 pub(crate) async fn beat(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     epoch: Epoch,
 ) -> Result<Vec<Beat>, StoreError> {
     let query =
         sqlx::query("UPDATE pabal.node SET beat = beat + 1, at = pabal.time() WHERE epoch = $1")
             .bind(epoch.0);
-    if execute(connection, query).await? == 0 {
+    if execute(transaction, query).await? == 0 {
         return Err(StoreError::Fenced);
     }
-    beats(&fetch(connection, sqlx::query(NODES)).await?)
+    beats(&fetch(transaction, sqlx::query(NODES)).await?)
 }
 
 pub(crate) async fn nodes(store: &PostgresStore) -> Result<Vec<Beat>, StoreError> {
@@ -72,20 +72,20 @@ fn beats(rows: &[PgRow]) -> Result<Vec<Beat>, StoreError> {
         .collect()
 }
 
-pub(crate) async fn leave(connection: &mut PgConnection, epoch: Epoch) -> Result<bool, StoreError> {
+pub(crate) async fn leave(transaction: &mut Transaction, epoch: Epoch) -> Result<bool, StoreError> {
     let query = sqlx::query(
         "DELETE FROM pabal.node WHERE epoch = $1 \
          AND NOT EXISTS (SELECT 1 FROM pabal.lane WHERE holder = $1)",
     )
     .bind(epoch.0);
-    let left = execute(connection, query).await? == 1;
+    let left = execute(transaction, query).await? == 1;
     if left {
         let unused = sqlx::query(
             "DELETE FROM pabal.plan p WHERE NOT EXISTS \
              (SELECT 1 FROM pabal.node n WHERE n.plan = p.hash)",
         );
-        execute(connection, unused).await?;
-        notify(connection).await?;
+        execute(transaction, unused).await?;
+        notify(transaction).await?;
     }
     Ok(left)
 }
@@ -118,7 +118,7 @@ pub(crate) async fn layouts(store: &PostgresStore) -> Result<Vec<Layout>, StoreE
 }
 
 pub(crate) async fn lay_out(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     destination: &EndpointName,
     lanes: u16,
     order: Order,
@@ -132,12 +132,12 @@ pub(crate) async fn lay_out(
     .bind(destination.as_str())
     .bind(i32::from(lanes))
     .bind(word(order));
-    execute(connection, query).await?;
+    execute(transaction, query).await?;
     let query = sqlx::query(
         "SELECT destination, number, lanes, ordering FROM pabal.layout WHERE destination = $1",
     )
     .bind(destination.as_str());
-    match fetch(connection, query).await?.first() {
+    match fetch(transaction, query).await?.first() {
         Some(row) => layout(row),
         None => Err(StoreError::Unavailable("no layout was written".to_owned())),
     }
@@ -162,13 +162,13 @@ pub(crate) async fn lanes(store: &PostgresStore) -> Result<Vec<LaneHolder>, Stor
 }
 
 pub(crate) async fn take_lane(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     lane: &Lane,
     from: Option<StandingStill>,
     to: Epoch,
 ) -> Result<bool, StoreError> {
     if let Some(from) = from
-        && !stands_still(connection, from).await?
+        && !stands_still(transaction, from).await?
     {
         return Ok(false);
     }
@@ -180,7 +180,7 @@ pub(crate) async fn take_lane(
         )
         .bind(lane.endpoint.as_str())
         .bind(lane.layout);
-        match fetch(connection, query).await?.first() {
+        match fetch(transaction, query).await?.first() {
             Some(row) => lanes = Columns::of(row).next()?,
             None => return Ok(false),
         }
@@ -191,7 +191,7 @@ pub(crate) async fn take_lane(
         )
         .bind(lane.endpoint.as_str())
         .bind(lane.layout);
-        if !fetch(connection, query).await?.is_empty() {
+        if !fetch(transaction, query).await?.is_empty() {
             return Ok(false);
         }
     }
@@ -199,13 +199,13 @@ pub(crate) async fn take_lane(
         "INSERT INTO pabal.lane (endpoint, layout, lane, lanes, clean) \
          VALUES ($1, $2, $3, $4, true) ON CONFLICT DO NOTHING",
     );
-    execute(connection, bind(query, lane).bind::<i32>(lanes)).await?;
+    execute(transaction, bind(query, lane).bind::<i32>(lanes)).await?;
     let query = sqlx::query(
         "UPDATE pabal.lane SET holder = $4 WHERE endpoint = $1 AND layout = $2 AND lane = $3 \
          AND holder IS NOT DISTINCT FROM $5",
     );
     let query = bind(query, lane).bind(to.0).bind(from.map(|from| from.epoch.0));
-    let taken = execute(connection, query).await? == 1;
+    let taken = execute(transaction, query).await? == 1;
     if taken && lane.layout != Lane::RECEIVER {
         // Once every lane of the layout was taken, how the earlier one ended is known to all.
         let query = sqlx::query(
@@ -215,13 +215,13 @@ pub(crate) async fn take_lane(
         .bind(lane.endpoint.as_str())
         .bind(lane.layout)
         .bind(i64::from(lanes));
-        execute(connection, query).await?;
+        execute(transaction, query).await?;
     }
     Ok(taken)
 }
 
 pub(crate) async fn release_lane(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     lane: &Lane,
     holder: Epoch,
     clean: bool,
@@ -231,27 +231,27 @@ pub(crate) async fn release_lane(
          WHERE endpoint = $1 AND layout = $2 AND lane = $3 AND holder = $4",
     );
     let query = bind(query, lane).bind(holder.0).bind(clean);
-    Ok(execute(connection, query).await? == 1)
+    Ok(execute(transaction, query).await? == 1)
 }
 
 pub(crate) async fn give_up_lane(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     lane: &Lane,
     holder: StandingStill,
 ) -> Result<bool, StoreError> {
-    Ok(stands_still(connection, holder).await?
-        && release_lane(connection, lane, holder.epoch, false).await?)
+    Ok(stands_still(transaction, holder).await?
+        && release_lane(transaction, lane, holder.epoch, false).await?)
 }
 
 /// A life that is gone stands still for ever. The row is locked, so that one that beats again finds
 /// out, when it has, what was taken from it.
 async fn stands_still(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     StandingStill { epoch, beat }: StandingStill,
 ) -> Result<bool, StoreError> {
     let query =
         sqlx::query("SELECT beat FROM pabal.node WHERE epoch = $1 FOR UPDATE").bind(epoch.0);
-    match fetch(connection, query).await?.first() {
+    match fetch(transaction, query).await?.first() {
         Some(row) => Ok(Columns::of(row).next::<i64>()? == beat),
         None => Ok(true),
     }
@@ -272,7 +272,7 @@ impl Held {
     /// The rows are locked: whoever takes one of these lanes over waits until what is written now
     /// can be seen.
     pub(crate) async fn by(
-        connection: &mut PgConnection,
+        transaction: &mut Transaction,
         epoch: Epoch,
         destinations: Vec<String>,
     ) -> Result<Self, StoreError> {
@@ -283,7 +283,7 @@ impl Held {
         .bind(epoch.0)
         .bind(destinations);
         let mut held = Self::default();
-        for row in fetch(connection, query).await? {
+        for row in fetch(transaction, query).await? {
             let mut row = Columns::of(&row);
             let endpoint: String = row.next()?;
             let lanes: i32 = row.next()?;

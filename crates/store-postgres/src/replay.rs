@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use pabal_core::{DeadKind, DeadLetter, EndpointName, Number, OperatorAct, Request, StoreError};
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::AssertSqlSafe;
 
 use crate::{
-    execute, fetch,
+    Transaction, execute, fetch,
     links::{note, post},
     rows::{DEAD_LETTER, dead_letter},
     settle::{WRITTEN, remove},
@@ -16,12 +16,12 @@ use crate::{
 /// routing questions are left out: the engine asks for them with `dead_message` and hands them in
 /// again.
 pub(crate) async fn replay(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     which: &[i64],
     act: &OperatorAct,
 ) -> Result<Vec<DeadLetter>, StoreError> {
-    note(connection, act).await?;
-    let letters = taken(connection, which, "AND kind = 'delivery' AND number IS NOT NULL").await?;
+    note(transaction, act).await?;
+    let letters = taken(transaction, which, "AND kind = 'delivery' AND number IS NOT NULL").await?;
     if letters.is_empty() {
         return Ok(letters);
     }
@@ -34,38 +34,38 @@ pub(crate) async fn replay(
          WHERE m.id = d.message LIMIT 1), 0) FROM pabal.dead_letter d WHERE id = ANY($1)",
     )
     .bind(&ids);
-    execute(connection, query).await?;
-    log(connection, "replayed", &ids, act).await?;
-    forget(connection, &ids).await?;
+    execute(transaction, query).await?;
+    log(transaction, "replayed", &ids, act).await?;
+    forget(transaction, &ids).await?;
 
     let mut back: HashMap<EndpointName, Vec<Number>> = HashMap::new();
     for letter in &letters {
         let numbers = back.entry(letter.endpoint.clone()).or_default();
         numbers.extend(letter.number);
     }
-    post(connection, &Request::Requeued(back)).await?;
+    post(transaction, &Request::Requeued(back)).await?;
     Ok(letters)
 }
 
 /// Gives them up; the log keeps that it was done.
 pub(crate) async fn discard(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     which: &[i64],
     act: &OperatorAct,
 ) -> Result<Vec<DeadLetter>, StoreError> {
-    note(connection, act).await?;
-    let letters = taken(connection, which, "").await?;
+    note(transaction, act).await?;
+    let letters = taken(transaction, which, "").await?;
     if letters.is_empty() {
         return Ok(letters);
     }
-    give_up(connection, &letters, act).await?;
+    give_up(transaction, &letters, act).await?;
     let freed: BTreeSet<_> = letters
         .iter()
         .filter(|letter| letter.kind == DeadKind::Delivery)
         .map(|letter| letter.endpoint.clone())
         .collect();
     if !freed.is_empty() {
-        post(connection, &Request::Freed(freed.into_iter().collect())).await?;
+        post(transaction, &Request::Freed(freed.into_iter().collect())).await?;
     }
     Ok(letters)
 }
@@ -73,7 +73,7 @@ pub(crate) async fn discard(
 /// Gives up those whose time is over: as many as are still there and hold nothing, so that there is
 /// nobody to be told.
 pub(crate) async fn expire(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     before: i64,
     most: i64,
     act: &OperatorAct,
@@ -84,30 +84,30 @@ pub(crate) async fn expire(
          FOR UPDATE SKIP LOCKED"
     );
     let query = sqlx::query(AssertSqlSafe(sql)).bind(before).bind(most);
-    let rows = fetch(connection, query).await?;
+    let rows = fetch(transaction, query).await?;
     let letters: Vec<_> = rows.iter().map(dead_letter).collect::<Result<_, _>>()?;
     if !letters.is_empty() {
-        give_up(connection, &letters, act).await?;
+        give_up(transaction, &letters, act).await?;
     }
     Ok(letters.len())
 }
 
 async fn give_up(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     letters: &[DeadLetter],
     act: &OperatorAct,
 ) -> Result<(), StoreError> {
     let ids: Vec<_> = letters.iter().map(|letter| letter.id).collect();
-    log(connection, "discarded", &ids, act).await?;
-    remove(connection, WRITTEN, letters.iter().filter_map(|it| it.number)).await?;
+    log(transaction, "discarded", &ids, act).await?;
+    remove(transaction, WRITTEN, letters.iter().filter_map(|it| it.number)).await?;
     let arrivals = sqlx::query("DELETE FROM pabal.arrival WHERE dead_letter = ANY($1)").bind(&ids);
-    execute(connection, arrivals).await?;
-    forget(connection, &ids).await
+    execute(transaction, arrivals).await?;
+    forget(transaction, &ids).await
 }
 
 /// Those that are still there, locked: whoever comes second finds nothing.
 async fn taken(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     which: &[i64],
     narrow: &str,
 ) -> Result<Vec<DeadLetter>, StoreError> {
@@ -116,12 +116,12 @@ async fn taken(
          AND id = ANY($1) ORDER BY id FOR UPDATE"
     );
     let query = sqlx::query(AssertSqlSafe(sql)).bind(which);
-    let rows = fetch(connection, query).await?;
+    let rows = fetch(transaction, query).await?;
     rows.iter().map(dead_letter).collect()
 }
 
 async fn log(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     outcome: &'static str,
     ids: &[i64],
     act: &OperatorAct,
@@ -136,10 +136,10 @@ async fn log(
     .bind(format!("by {}", act.by))
     .bind(act.why.as_deref())
     .bind(ids);
-    execute(connection, query).await.map(drop)
+    execute(transaction, query).await.map(drop)
 }
 
-async fn forget(connection: &mut PgConnection, ids: &[i64]) -> Result<(), StoreError> {
+async fn forget(transaction: &mut Transaction, ids: &[i64]) -> Result<(), StoreError> {
     let query = sqlx::query("DELETE FROM pabal.dead_letter WHERE id = ANY($1)").bind(ids);
-    execute(connection, query).await.map(drop)
+    execute(transaction, query).await.map(drop)
 }

@@ -1,9 +1,10 @@
 //! Deliveries added to messages that are here already.
 
 use pabal_core::{EndpointName, Message, MessageId, OperatorAct, Routing, StoreError};
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::AssertSqlSafe;
 
 use crate::{
+    Transaction,
     accept::{insert_routed, set_aside_questions},
     execute, fetch,
     links::note,
@@ -11,28 +12,28 @@ use crate::{
 };
 
 pub(crate) async fn route(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     routings: &[Routing],
     act: &OperatorAct,
 ) -> Result<u64, StoreError> {
-    note(connection, act).await?;
+    note(transaction, act).await?;
     let mut added = 0;
     for routing in routings {
         // Two operators, or two nodes, route one message one after the other.
         let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 8032))")
             .bind(routing.message.to_string());
-        fetch(connection, lock).await?;
+        fetch(transaction, lock).await?;
         if let Some(id) = routing.dead_letter
-            && !close(connection, id, routing.message).await?
+            && !close(transaction, id, routing.message).await?
         {
             // Somebody else has answered it.
             continue;
         }
-        let Some(message) = message(connection, routing.message).await? else {
+        let Some(message) = message(transaction, routing.message).await? else {
             continue;
         };
-        added += add(connection, &message, routing).await?;
-        let sql = if is_taken(connection, message.id).await? {
+        added += add(transaction, &message, routing).await?;
+        let sql = if is_taken(transaction, message.id).await? {
             "DELETE FROM pabal.unrouted WHERE message = $1"
         } else {
             "INSERT INTO pabal.unrouted (message, day, at) SELECT id, day, pabal.time() FROM \
@@ -40,14 +41,14 @@ pub(crate) async fn route(
              UNION ALL SELECT id, day FROM pabal.message_kept WHERE id = $1 LIMIT 1) m \
              ON CONFLICT DO NOTHING"
         };
-        execute(connection, sqlx::query(sql).bind(message.id.0)).await?;
+        execute(transaction, sqlx::query(sql).bind(message.id.0)).await?;
     }
     Ok(added)
 }
 
 /// Closes the routing question; false if it is not there.
 async fn close(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     id: i64,
     message: MessageId,
 ) -> Result<bool, StoreError> {
@@ -56,12 +57,12 @@ async fn close(
     )
     .bind(id)
     .bind(message.0);
-    Ok(execute(connection, query).await? == 1)
+    Ok(execute(transaction, query).await? == 1)
 }
 
 /// The message without its body.
 async fn message(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     id: MessageId,
 ) -> Result<Option<Message>, StoreError> {
     let columns = format!("{} NULL::bytea", ENVELOPE.trim_end_matches("body"));
@@ -69,7 +70,7 @@ async fn message(
         "SELECT {columns} FROM pabal.message WHERE id = $1 \
          UNION ALL SELECT {columns} FROM pabal.message_kept WHERE id = $1 LIMIT 1"
     );
-    match fetch(connection, sqlx::query(AssertSqlSafe(sql)).bind(id.0)).await?.first() {
+    match fetch(transaction, sqlx::query(AssertSqlSafe(sql)).bind(id.0)).await?.first() {
         Some(row) => envelope(&mut Columns::of(row)).map(Some),
         None => Ok(None),
     }
@@ -77,7 +78,7 @@ async fn message(
 
 /// Adds what is new. A destination has a message once: waiting, dead, delivered or given up.
 async fn add(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     message: &Message,
     routing: &Routing,
 ) -> Result<u64, StoreError> {
@@ -93,11 +94,11 @@ async fn add(
     )
     .bind(message.id.0);
     let mut known = Vec::new();
-    for row in fetch(connection, query).await? {
+    for row in fetch(transaction, query).await? {
         known.push(Columns::of(&row).endpoint()?);
     }
     let faults = routing.faults.iter().filter(|(destination, _)| !known.contains(destination));
-    set_aside_questions(connection, faults.map(|fault| (message, fault)).collect(), None).await?;
+    set_aside_questions(transaction, faults.map(|fault| (message, fault)).collect(), None).await?;
     let mut new: Vec<&EndpointName> = Vec::new();
     for destination in &routing.destinations {
         if !known.contains(destination) {
@@ -105,12 +106,12 @@ async fn add(
             new.push(destination);
         }
     }
-    insert_routed(connection, message, &new).await?;
+    insert_routed(transaction, message, &new).await?;
     Ok(new.len() as u64)
 }
 
 /// Whether any destination has, had or may get the message.
-async fn is_taken(connection: &mut PgConnection, id: MessageId) -> Result<bool, StoreError> {
+async fn is_taken(transaction: &mut Transaction, id: MessageId) -> Result<bool, StoreError> {
     let query = sqlx::query(
         "SELECT 1 FROM pabal.message WHERE id = $1 AND cardinality(numbers) > 0 \
          UNION ALL SELECT 1 FROM pabal.message_kept WHERE id = $1 AND cardinality(numbers) > 0 \
@@ -118,5 +119,5 @@ async fn is_taken(connection: &mut PgConnection, id: MessageId) -> Result<bool, 
          UNION ALL SELECT 1 FROM pabal.dead_letter WHERE message = $1 LIMIT 1",
     )
     .bind(id.0);
-    Ok(!fetch(connection, query).await?.is_empty())
+    Ok(!fetch(transaction, query).await?.is_empty())
 }

@@ -6,17 +6,16 @@ use pabal_core::{
     Attempt, Cause, DeadReason, EndpointName, Epoch, Fate, Holds, MessageId, Number, Request,
     Settled, Settlement, StoreError, Written,
 };
-use sqlx::PgConnection;
 
 use crate::{
-    execute, fetch,
+    Transaction, execute, fetch,
     links::post,
     nodes::Held,
     rows::{Columns, micros, saturate, small, word},
 };
 
 pub(crate) async fn settle(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     epoch: Epoch,
     group: &[Settlement],
 ) -> Result<Vec<Settled>, StoreError> {
@@ -25,10 +24,10 @@ pub(crate) async fn settle(
     let failed: BTreeSet<_> = failed.map(|it| it.destination.to_string()).collect();
     let held = match failed.is_empty() {
         true => Held::default(),
-        false => Held::by(connection, epoch, failed.into_iter().collect()).await?,
+        false => Held::by(transaction, epoch, failed.into_iter().collect()).await?,
     };
 
-    let mut waiting = standing(connection, WAITING, group.iter()).await?;
+    let mut waiting = standing(transaction, WAITING, group.iter()).await?;
     let mut hit = Hit::default();
     let mut missed = Vec::new();
     for (index, it) in group.iter().enumerate() {
@@ -47,7 +46,7 @@ pub(crate) async fn settle(
     let mut revived = BTreeSet::new();
     if !missed.is_empty() {
         let these = missed.iter().map(|index| &group[*index]);
-        let mut dead = standing(connection, DEAD, these).await?;
+        let mut dead = standing(transaction, DEAD, these).await?;
         for index in missed {
             let it = &group[index];
             if fits(it, dead.get(&it.number)) && dead.remove(&it.number).is_some() {
@@ -58,11 +57,11 @@ pub(crate) async fn settle(
             }
         }
     }
-    hit.write(connection).await?;
+    hit.write(transaction).await?;
     if !revived.is_empty() {
         // The partner has it after all: whoever holds the lane learns that the key may be free.
         let freed: Vec<EndpointName> = revived.into_iter().collect();
-        post(connection, &Request::Freed(freed)).await?;
+        post(transaction, &Request::Freed(freed)).await?;
     }
     Ok(answers)
 }
@@ -77,12 +76,12 @@ const DEAD: &str = "SELECT number, message, round, endpoint, slot FROM pabal.dea
     WHERE kind = 'delivery' AND number = ANY($1) ORDER BY number FOR UPDATE";
 
 async fn standing(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     sql: &'static str,
     settlements: impl Iterator<Item = &Settlement>,
 ) -> Result<HashMap<Number, Standing>, StoreError> {
     let numbers: Vec<_> = settlements.map(|it| it.number).collect();
-    let rows = fetch(connection, sqlx::query(sql).bind(numbers)).await?;
+    let rows = fetch(transaction, sqlx::query(sql).bind(numbers)).await?;
     rows.iter()
         .map(|row| {
             let mut row = Columns::of(row);
@@ -149,19 +148,19 @@ impl<'a> Hit<'a> {
         }
     }
 
-    async fn write(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
-        self.pin(connection).await?;
-        self.retry(connection).await?;
-        self.bury(connection).await?;
+    async fn write(&self, transaction: &mut Transaction) -> Result<(), StoreError> {
+        self.pin(transaction).await?;
+        self.retry(transaction).await?;
+        self.bury(transaction).await?;
         let dead = self.dead.iter().map(|(number, ..)| *number);
-        remove(connection, OUTBOX, self.delivered.iter().copied().chain(dead)).await?;
-        remove(connection, DEAD_LETTER, self.late.iter().copied()).await?;
+        remove(transaction, OUTBOX, self.delivered.iter().copied().chain(dead)).await?;
+        remove(transaction, DEAD_LETTER, self.late.iter().copied()).await?;
         let gone = self.delivered.iter().chain(&self.late).copied();
-        remove(connection, WRITTEN, gone).await?;
-        self.write_log(connection).await
+        remove(transaction, WRITTEN, gone).await?;
+        self.write_log(transaction).await
     }
 
-    async fn retry(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
+    async fn retry(&self, transaction: &mut Transaction) -> Result<(), StoreError> {
         if self.retries.is_empty() {
             return Ok(());
         }
@@ -174,11 +173,11 @@ impl<'a> Hit<'a> {
         .bind(self.retries.iter().map(|(number, ..)| *number).collect::<Vec<_>>())
         .bind(self.retries.iter().map(|(_, wait, _)| *wait).collect::<Vec<_>>())
         .bind(self.retries.iter().map(|(.., spent)| *spent).collect::<Vec<_>>());
-        execute(connection, query).await.map(drop)
+        execute(transaction, query).await.map(drop)
     }
 
     /// The first form pinned stays: it is the one that may have reached the partner.
-    async fn pin(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
+    async fn pin(&self, transaction: &mut Transaction) -> Result<(), StoreError> {
         for (number, written) in &self.pins {
             let query = sqlx::query(
                 "INSERT INTO pabal.written (number, content_type, body) VALUES ($1, $2, $3) \
@@ -187,13 +186,13 @@ impl<'a> Hit<'a> {
             .bind(number)
             .bind(written.content_type.as_deref())
             .bind(written.body.as_ref());
-            execute(connection, query).await?;
+            execute(transaction, query).await?;
         }
         Ok(())
     }
 
     /// Copies rows into `dead_letter` under their own numbers.
-    async fn bury(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
+    async fn bury(&self, transaction: &mut Transaction) -> Result<(), StoreError> {
         if self.dead.is_empty() {
             return Ok(());
         }
@@ -223,10 +222,10 @@ impl<'a> Hit<'a> {
         .bind(self.dead.iter().map(|(_, _, cause, ..)| cause.detail.clone()).collect::<Vec<_>>())
         .bind(each(|(_, _, _, holds, _)| word(holds)))
         .bind(self.dead.iter().map(|(.., tried)| i32::from(*tried)).collect::<Vec<_>>());
-        execute(connection, query).await.map(drop)
+        execute(transaction, query).await.map(drop)
     }
 
-    async fn write_log(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
+    async fn write_log(&self, transaction: &mut Transaction) -> Result<(), StoreError> {
         if self.log.is_empty() {
             return Ok(());
         }
@@ -275,7 +274,7 @@ impl<'a> Hit<'a> {
                 .collect::<Vec<_>>(),
         )
         .bind(log.iter().map(|(_, attempt)| saturate(attempt.size)).collect::<Vec<_>>());
-        execute(connection, query).await.map(drop)
+        execute(transaction, query).await.map(drop)
     }
 }
 
@@ -285,7 +284,7 @@ pub(crate) const WRITTEN: &str = "DELETE FROM pabal.written WHERE number = ANY($
 
 /// Deletes the rows of these numbers; `sql` is one of the constants above.
 pub(crate) async fn remove(
-    connection: &mut PgConnection,
+    transaction: &mut Transaction,
     sql: &'static str,
     which: impl Iterator<Item = Number>,
 ) -> Result<(), StoreError> {
@@ -293,5 +292,5 @@ pub(crate) async fn remove(
     if which.is_empty() {
         return Ok(());
     }
-    execute(connection, sqlx::query(sql).bind(which)).await.map(drop)
+    execute(transaction, sqlx::query(sql).bind(which)).await.map(drop)
 }

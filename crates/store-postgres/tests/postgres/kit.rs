@@ -40,3 +40,10 @@ pub(crate) async fn open_as(
 pub(crate) async fn open(database: &Database<'_>) -> Arc<PostgresStore> {
     open_as(database, RUNTIME).await.unwrap()
 }
+
+/// What every session in this database begins with.
+pub(crate) fn by_default(database: &Database<'_>, setting: &str) {
+    database.ask(&format!(
+        "DO $do$ BEGIN EXECUTE format('ALTER DATABASE %I SET {setting}', current_database()); END $do$"
+    ));
+}

@@ -10,3 +10,4 @@ mod listening;
 mod midnight;
 mod opening;
 mod partitions;
+mod pooled;

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use pabal_conformance::postgres::{OWNER, RUNTIME, Server};
-use pabal_core::{Secret, SystemClock};
+use pabal_core::{Accepted, Entry, Secret, Store, StoreError, SystemClock};
 use pabal_store_postgres::{OpenError, Options, PostgresStore};
 
-use crate::kit::{open, open_as, options, prepared};
+use crate::{
+    database::{accept, message},
+    kit::{by_default, open, open_as, options, prepared},
+};
 
 #[tokio::test]
 async fn nodes_that_start_together_bring_the_schema_up_to_date_once() {
@@ -77,11 +80,42 @@ async fn another_hubs_database_is_refused() {
 #[tokio::test]
 async fn a_database_whose_commits_may_be_lost_is_refused() {
     let database = prepared(Server::shared()).await;
-    database.ask("ALTER ROLE runtime SET synchronous_commit = off");
-    let refused = open_as(&database, RUNTIME).await;
-    database.ask("ALTER ROLE runtime RESET synchronous_commit");
-    let error = refused.unwrap_err();
+    let store = open(&database).await;
+    by_default(&database, "synchronous_commit = off");
+    let error = open_as(&database, RUNTIME).await.unwrap_err();
     assert!(error.to_string().contains("synchronous_commit is off"), "{error}");
+    // Also by who runs already, as soon as it connects anew.
+    database.ask(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+         WHERE datname = current_database() AND usename = 'runtime'",
+    );
+    let error = store.accept(&[Entry::Message(message("1", None, "x"))]).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    assert_eq!(database.ask("SELECT count(*) FROM pabal.inbox"), "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_transactions_are_like_by_default_changes_nothing() {
+    let database = prepared(Server::shared()).await;
+    by_default(&database, "default_transaction_isolation = serializable");
+    by_default(&database, "default_transaction_read_only = on");
+    let nodes = [open(&database).await, open(&database).await];
+    let mut copies = tokio::task::JoinSet::new();
+    for copy in 0..20 {
+        let store = nodes[copy % 2].clone();
+        copies.spawn(async move { accept(&*store, message("1", None, "x")).await });
+    }
+    let answers = copies.join_all().await;
+    assert_eq!(answers.iter().filter(|answer| **answer == Accepted::Stored).count(), 1);
+    assert_eq!(answers.iter().filter(|answer| **answer == Accepted::Duplicate).count(), 19);
+}
+
+#[tokio::test]
+async fn a_role_that_was_given_nothing_is_told_how_it_gets_it() {
+    let database = Server::shared().database();
+    PostgresStore::migrate(&options(&database, OWNER)).await.unwrap();
+    let error = open_as(&database, RUNTIME).await.unwrap_err();
+    assert!(error.to_string().contains("SELECT pabal.grant_to('runtime')"), "{error}");
 }
 
 #[tokio::test]
