@@ -71,6 +71,7 @@ impl Server {
             "max_connections=300".to_owned(),
             "shared_buffers=128MB".to_owned(),
             "wal_level=logical".to_owned(),
+            "log_line_prefix='%d '".to_owned(),
         ];
         lines.extend(settings.iter().map(|line| (*line).to_owned()));
         append(&data.join("postgresql.conf"), &lines.join("\n"));
@@ -165,6 +166,45 @@ impl Database<'_> {
     /// If one of them fails.
     pub fn ask(&self, sql: &str) -> String {
         self.server.ask(&self.name, sql)
+    }
+
+    /// From the next session on the plan of every statement is noted, with the pages it touched.
+    pub fn note_plans(&self) {
+        for setting in [
+            "session_preload_libraries = 'auto_explain'",
+            "auto_explain.log_min_duration = 0",
+            "auto_explain.log_analyze = on",
+            "auto_explain.log_timing = off",
+            "auto_explain.log_buffers = on",
+            "auto_explain.log_format = json",
+        ] {
+            self.ask(&format!("ALTER DATABASE {} SET {setting}", self.name));
+        }
+    }
+
+    /// The statements whose plans were noted so far, oldest first, each with the pages it touched, in
+    /// memory or on disk.
+    ///
+    /// # Panics
+    /// If the server's log cannot be read.
+    #[must_use]
+    pub fn plans(&self) -> Vec<(String, u64)> {
+        let log = fs::read_to_string(self.server.folder.join("log")).unwrap();
+        let ours = format!("\n{} ", self.name);
+        let entries = log.split(&ours).skip(1);
+        let plans = entries.filter_map(|entry| {
+            let (_, plan) = entry.split_once("plan:\n")?;
+            let (_, statement) = plan.split_once("\"Query Text\": \"")?;
+            let (statement, _) = statement.split_once("\",\n")?;
+            let pages = |of: &str| -> Option<u64> {
+                let (_, number) = plan.split_once(&format!("\"{of}\": "))?;
+                number.split(',').next()?.trim().parse().ok()
+            };
+            // The outermost node comes first, and has all of its parts in it.
+            let pages = pages("Shared Hit Blocks")? + pages("Shared Read Blocks")?;
+            Some((statement.to_owned(), pages))
+        });
+        plans.collect()
     }
 
     /// Lets the store's clock stand still at so many microseconds after now, as its owner could.

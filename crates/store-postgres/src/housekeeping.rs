@@ -1,11 +1,14 @@
 //! Makes room for what arrives, and removes what retention no longer asks for: whole days of messages
 //! and of the log, the rest a little at a time.
 
+use std::sync::PoisonError;
+
 use pabal_core::{Housekeeping, OperatorAct, Retention, StoreError, Vitals};
 use sqlx::postgres::PgRow;
+use uuid::Uuid;
 
 use crate::{
-    PostgresStore, begin_and_end, error, execute,
+    PostgresStore, Transaction, begin_and_end, error, execute, fetch,
     replay::expire,
     rows::{Columns, Query, micros, saturate},
     transaction::KEEP,
@@ -15,6 +18,8 @@ use crate::{
 pub(crate) const DAYS_AHEAD: i32 = 7;
 /// Rows of each table that one step removes.
 const STEP: i64 = 500;
+/// Messages of dropped days that one step looks at.
+const KEPT_STEP: i64 = 2_000;
 
 /// In whose name dead letters end when their time is over.
 fn retention() -> OperatorAct {
@@ -38,31 +43,8 @@ pub(crate) async fn housekeep(
     let dead = begin_and_end!(store, transaction => async {
         expire(transaction, micros(keep.dead_letters), STEP, &act).await
     });
-    let inbox = begin_and_end!(store, transaction => async {
-        // Never of a message that is still here, which would come in twice.
-        let query = sqlx::query(
-            "DELETE FROM pabal.inbox WHERE identity = ANY(ARRAY(SELECT identity FROM pabal.inbox i \
-             WHERE last_seen < pabal.time() - $1 * interval '1 microsecond' \
-             AND NOT EXISTS (SELECT 1 FROM pabal.message m WHERE m.id = i.message AND m.day = i.day) \
-             AND NOT EXISTS (SELECT 1 FROM pabal.message_kept m WHERE m.id = i.message) \
-             ORDER BY identity LIMIT $2 FOR UPDATE SKIP LOCKED))",
-        )
-        .bind(micros(keep.inbox))
-        .bind(STEP);
-        execute(transaction, query).await
-    });
-    // Copies whose message nobody needs any more.
-    begin_and_end!(store, transaction => async {
-        let query = sqlx::query(
-            "DELETE FROM pabal.message_kept k WHERE \
-             NOT EXISTS (SELECT 1 FROM pabal.dead_letter d WHERE d.message = k.id) \
-             AND NOT EXISTS (SELECT 1 FROM pabal.unrouted u WHERE u.message = k.id) \
-             AND NOT EXISTS (SELECT 1 FROM pabal.outbox o WHERE o.number = ANY(k.numbers)) \
-             AND NOT EXISTS (SELECT 1 FROM pabal.routed r JOIN pabal.outbox o \
-             ON o.number = r.number WHERE r.message = k.id)",
-        );
-        execute(transaction, query).await
-    });
+    let inbox = begin_and_end!(store, transaction => forget(transaction, micros(keep.inbox)));
+    let kept = begin_and_end!(store, transaction => let_go(store, transaction));
     // What was added to a message goes with it.
     begin_and_end!(store, transaction => async {
         let query = sqlx::query(
@@ -79,8 +61,56 @@ pub(crate) async fn housekeep(
         log: log.unwrap_or_default(),
         inbox,
         dead_letters: dead.unsigned_abs(),
-        more: log.is_some() || messages.is_some() || dead == STEP || saturate(inbox) == STEP,
+        more: log.is_some()
+            || messages.is_some()
+            || dead == STEP
+            || saturate(inbox) == STEP
+            || kept == KEPT_STEP,
     })
+}
+
+/// Forgets ids whose time is over; never of a message that is still here, which would come in twice.
+///
+/// The oldest first, by their index. Whether a message is here is asked for each by itself: as a
+/// condition between tables the planner might compare all of them. Rows that others hold are left
+/// out, so nobody waits for anybody.
+async fn forget(transaction: &mut Transaction, before: i64) -> Result<u64, StoreError> {
+    let query = sqlx::query(
+        "DELETE FROM pabal.inbox WHERE identity = ANY(ARRAY(SELECT identity FROM pabal.inbox i \
+         WHERE last_seen < pabal.time() - $1 * interval '1 microsecond' \
+         AND (SELECT true FROM pabal.message m WHERE m.id = i.message AND m.day = i.day) IS NULL \
+         AND (SELECT true FROM pabal.message_kept m WHERE m.id = i.message) IS NULL \
+         ORDER BY last_seen LIMIT $2 FOR UPDATE SKIP LOCKED))",
+    )
+    .bind(before)
+    .bind(STEP);
+    execute(transaction, query).await
+}
+
+/// Looks at the next copies of messages whose days were dropped, and removes those that nobody needs
+/// any more; how many it looked at. Round and round: with a million that wait, one look at all of
+/// them would take too long.
+async fn let_go(store: &PostgresStore, transaction: &mut Transaction) -> Result<i64, StoreError> {
+    let query = sqlx::query(
+        "WITH next AS MATERIALIZED \
+         (SELECT id, numbers FROM pabal.message_kept WHERE id > $1 ORDER BY id LIMIT $2), \
+         gone AS (DELETE FROM pabal.message_kept WHERE id = ANY(ARRAY(SELECT id FROM next WHERE \
+         (SELECT true FROM pabal.dead_letter d WHERE d.message = next.id LIMIT 1) IS NULL \
+         AND (SELECT true FROM pabal.unrouted u WHERE u.message = next.id) IS NULL \
+         AND (SELECT true FROM pabal.outbox o WHERE o.number = ANY(next.numbers) LIMIT 1) IS NULL \
+         AND (SELECT true FROM pabal.routed r JOIN pabal.outbox o ON o.number = r.number \
+         WHERE r.message = next.id LIMIT 1) IS NULL))) \
+         SELECT id, count(*) OVER () FROM next ORDER BY id DESC LIMIT 1",
+    )
+    .bind(*store.looked_at.lock().unwrap_or_else(PoisonError::into_inner))
+    .bind(KEPT_STEP);
+    let (last, count) = match fetch(transaction, query).await?.first().map(Columns::of) {
+        Some(mut row) => (row.next()?, row.next()?),
+        None => (Uuid::nil(), 0),
+    };
+    let next = if count == KEPT_STEP { last } else { Uuid::nil() };
+    *store.looked_at.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    Ok(count)
 }
 
 /// Makes the partitions that are missing. Done by every node, whoever comes first.

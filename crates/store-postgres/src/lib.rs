@@ -23,11 +23,15 @@ mod settle;
 mod story;
 mod transaction;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use pabal_core::*;
 use sqlx::{PgPool, postgres::PgRow};
+use uuid::Uuid;
 
 pub use crate::open::{OpenError, Options};
 use crate::{
@@ -48,6 +52,8 @@ pub struct PostgresStore {
     /// Whether statements are kept on a connection; not behind a pooler, where it is everybody's.
     named: bool,
     clock: Arc<dyn Clock>,
+    /// How far housekeeping has come in the messages of dropped days.
+    looked_at: Mutex<Uuid>,
 }
 
 impl PostgresStore {

@@ -1,6 +1,9 @@
 //! Opening the database.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use pabal_core::{Clock, Secret};
 use sqlx::{migrate::MigrateError, postgres::PgPoolOptions};
@@ -153,7 +156,7 @@ impl PostgresStore {
         let write = pool(half).await.map_err(connected)?;
         let read = pool(options.connections - half).await.map_err(connected)?;
         let operators = pool(OPERATORS).await.map_err(connected)?;
-        let store = Self { write, read, operators, ear, named, clock };
+        let store = Self { write, read, operators, ear, named, clock, looked_at: Mutex::default() };
         if let Err(error) = housekeeping::make_partitions(&store).await {
             tracing::error!(alert = true, %error, "partitions for the next days could not be made");
         }
