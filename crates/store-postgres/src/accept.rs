@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use pabal_core::{
-    Accepted, Cause, DeadKind, DeadReason, EndpointName, Entry, Fingerprint, Message, MessageId,
-    NewMessage, Number, StoreError,
+    Accepted, Cause, DeadKind, DeadReason, EndpointName, Entry, Message, MessageId, NewMessage,
+    Number, StoreError,
 };
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
@@ -13,8 +13,9 @@ use uuid::Uuid;
 use crate::{
     Transaction,
     dead_letters::{NewDeadLetter, set_aside},
-    error::unreadable,
-    execute, fetch, notify,
+    execute, fetch,
+    inbox::{claim_ids, compare, count_repeats},
+    notify,
     rows::{Columns, ENVELOPE, Envelopes, at, envelope_arguments, identity, saturate},
 };
 
@@ -50,7 +51,7 @@ pub(crate) async fn accept(
 }
 
 /// A message of the group, its place there, and its identity.
-type Placed<'a> = (usize, Uuid, &'a NewMessage);
+pub(crate) type Placed<'a> = (usize, Uuid, &'a NewMessage);
 
 /// The messages to be taken, in hand-over order.
 fn messages(group: &[Entry]) -> Result<Vec<Placed<'_>>, StoreError> {
@@ -76,122 +77,6 @@ fn of<'a>(
     wanted: impl Fn(&Accepted) -> bool,
 ) -> Vec<Placed<'a>> {
     messages.iter().filter(|(index, ..)| wanted(&answers[*index])).copied().collect()
-}
-
-/// Inserts what is new and marks it [`Accepted::Stored`]; when that was, if anything was. Whatever is
-/// written of it is of this moment's day: a later statement may be of the next one.
-async fn claim_ids(
-    transaction: &mut Transaction,
-    messages: &[Placed<'_>],
-    answers: &mut [Accepted],
-) -> Result<Option<Timestamp>, StoreError> {
-    if messages.is_empty() {
-        return Ok(None);
-    }
-    // By key, so that no two groups can wait for each other; as one statement of many rows.
-    let mut sorted = messages.to_vec();
-    sorted.sort_by_key(|(_, identity, _)| *identity);
-    let places: HashMap<Uuid, usize> =
-        sorted.iter().map(|(index, identity, _)| (*identity, *index)).collect();
-    let text = |text: fn(&Message) -> &str| -> Vec<&str> {
-        sorted.iter().map(|(.., new)| text(&new.message)).collect()
-    };
-    let query = sqlx::query(
-        "INSERT INTO pabal.inbox (identity, source, origin_source, origin_id, message, day, \
-         fingerprint, received, last_seen, duplicates) \
-         SELECT identity, source, origin_source, origin_id, message, pabal.today(), fingerprint, \
-         pabal.time(), pabal.time(), repeats FROM unnest($1::uuid[], $2::text[], $3::text[], \
-         $4::text[], $5::uuid[], $6::bytea[], $7::bigint[]) \
-         AS new (identity, source, origin_source, origin_id, message, fingerprint, repeats) \
-         ON CONFLICT DO NOTHING RETURNING identity, received",
-    )
-    .bind(sorted.iter().map(|(_, identity, _)| *identity).collect::<Vec<_>>())
-    .bind(text(|message| message.source.as_str()))
-    .bind(text(|message| message.origin.source.as_str()))
-    .bind(text(|message| message.origin.id.as_deref().unwrap_or_default()))
-    .bind(sorted.iter().map(|(.., new)| new.message.id.0).collect::<Vec<_>>())
-    .bind(sorted.iter().map(|(.., new)| &new.fingerprint.0[..]).collect::<Vec<_>>())
-    .bind(sorted.iter().map(|(.., new)| i64::from(new.repeats)).collect::<Vec<_>>());
-    let mut received = None;
-    for row in fetch(transaction, query).await? {
-        let mut row = Columns::of(&row);
-        let identity: Uuid = row.next()?;
-        if let Some(index) = places.get(&identity) {
-            answers[*index] = Accepted::Stored;
-            received = Some(row.time()?);
-        }
-    }
-    Ok(received)
-}
-
-/// Reads what was there. It takes a second statement: the one that found it there says nothing of
-/// it, and does not even see it if it was committed meanwhile.
-async fn compare(
-    transaction: &mut Transaction,
-    met: &[Placed<'_>],
-    answers: &mut [Accepted],
-) -> Result<(), StoreError> {
-    let query = sqlx::query(
-        "SELECT identity, source, origin_source, origin_id, fingerprint FROM pabal.inbox \
-         WHERE identity = ANY($1)",
-    )
-    .bind(met.iter().map(|(_, identity, _)| *identity).collect::<Vec<_>>());
-    let mut known = HashMap::with_capacity(met.len());
-    for row in fetch(transaction, query).await? {
-        let mut row = Columns::of(&row);
-        let identity: Uuid = row.next()?;
-        let names: [String; 3] = [row.next()?, row.next()?, row.next()?];
-        let bytes: &[u8] = row.next()?;
-        let held =
-            Fingerprint(bytes.try_into().map_err(|_| unreadable("fingerprint", "not 32 bytes"))?);
-        known.insert(identity, (names, held));
-    }
-    for (index, identity, new) in met {
-        let message = &new.message;
-        let given = [
-            message.source.as_str(),
-            message.origin.source.as_str(),
-            message.origin.id.as_deref().unwrap_or_default(),
-        ];
-        answers[*index] = match known.get(identity) {
-            None => {
-                let text = "an arrival was neither new nor known";
-                return Err(StoreError::Unavailable(text.to_owned()));
-            }
-            Some((names, _)) if *names != given => {
-                let text = format!("two identities share a hash: {names:?} and {given:?}");
-                return Err(StoreError::Rejected(text));
-            }
-            Some((_, held)) if *held == new.fingerprint => Accepted::Duplicate,
-            Some((_, held)) => Accepted::Conflict { held: *held },
-        };
-    }
-    Ok(())
-}
-
-async fn count_repeats(
-    transaction: &mut Transaction,
-    repeated: &[Placed<'_>],
-) -> Result<(), StoreError> {
-    if repeated.is_empty() {
-        return Ok(());
-    }
-    // In the order of the keys, as everywhere: repeats on two nodes must not wait for each other.
-    let mut sorted = repeated.to_vec();
-    sorted.sort_by_key(|(_, identity, _)| *identity);
-    let identities: Vec<_> = sorted.iter().map(|(_, identity, _)| *identity).collect();
-    let lock = sqlx::query(
-        "SELECT 1 FROM pabal.inbox WHERE identity = ANY($1) ORDER BY identity FOR NO KEY UPDATE",
-    )
-    .bind(identities.clone());
-    fetch(transaction, lock).await?;
-    let query = sqlx::query(
-        "UPDATE pabal.inbox SET duplicates = duplicates + times, last_seen = pabal.time() \
-         FROM unnest($1::uuid[], $2::bigint[]) AS seen (of, times) WHERE identity = of",
-    )
-    .bind(identities)
-    .bind(sorted.iter().map(|(.., new)| 1 + i64::from(new.repeats)).collect::<Vec<_>>());
-    execute(transaction, query).await.map(drop)
 }
 
 /// Writes messages, their deliveries in hand-over order, and what became of those without.
@@ -427,33 +312,4 @@ async fn write_states(transaction: &mut Transaction, group: &[Entry]) -> Result<
         execute(transaction, query).await?;
     }
     Ok(())
-}
-
-/// What [`crate::route`] adds to a message of an earlier day.
-pub(crate) async fn insert_routed(
-    transaction: &mut Transaction,
-    message: &Message,
-    destinations: &[&EndpointName],
-) -> Result<(), StoreError> {
-    if destinations.is_empty() {
-        return Ok(());
-    }
-    let numbers = numbers(transaction, destinations.len()).await?;
-    let names: Vec<_> = destinations.iter().map(|it| it.as_str()).collect();
-    let query = sqlx::query(
-        "WITH new AS (SELECT * FROM unnest($1::bigint[], $2::text[]) AS new (number, destination)), \
-         routed AS (INSERT INTO pabal.routed (message, destination, number, at) \
-         SELECT $3, destination, number, pabal.time() FROM new) \
-         INSERT INTO pabal.outbox (number, day, message, destination, slot, key, attempts, round, \
-         due, started, accepted, size) SELECT number, m.day, m.id, destination, $4, m.key, 0, 0, \
-         pabal.time(), 0, pabal.time(), m.size FROM new CROSS JOIN \
-         (SELECT day, id, key, size FROM pabal.message WHERE id = $3 UNION ALL \
-         SELECT day, id, key, size FROM pabal.message_kept WHERE id = $3 LIMIT 1) m",
-    )
-    .bind(numbers)
-    .bind(names)
-    .bind(message.id.0)
-    .bind(i16::from(message.slot()));
-    execute(transaction, query).await?;
-    notify(transaction).await
 }

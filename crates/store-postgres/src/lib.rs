@@ -9,6 +9,7 @@ mod claim;
 mod dead_letters;
 mod error;
 mod housekeeping;
+mod inbox;
 mod links;
 mod listen;
 mod messages;

@@ -113,6 +113,35 @@ async fn twenty_copies_at_once_on_two_nodes_are_taken_once_and_the_rest_are_dupl
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_operators_who_route_the_same_messages_at_once_add_each_delivery_once() {
+    let database = prepared(Server::shared()).await;
+    let nodes = [open(&database).await, open(&database).await];
+    let mut routings = Vec::new();
+    for n in 0..100 {
+        let mut nobodys = message(&n.to_string(), Some("k"), "x");
+        nobodys.destinations.clear();
+        let (message, destinations) = (nobodys.message.id, vec![name("q/out"), name("r/out")]);
+        routings.push(Routing { message, destinations, faults: Vec::new(), dead_letter: None });
+        accept(&*nodes[0], nobodys).await;
+    }
+    let mut operators = tokio::task::JoinSet::new();
+    for (operator, store) in nodes.iter().enumerate() {
+        let (store, mut routings) = (store.clone(), routings.clone());
+        if operator == 1 {
+            routings.reverse();
+        }
+        let words = |text: &str| text.to_owned();
+        let act =
+            OperatorAct { by: words("kim"), verb: words("route"), subject: words("x"), why: None };
+        operators.spawn(async move { store.route(&routings, &act).await.unwrap() });
+    }
+    assert_eq!(operators.join_all().await.iter().sum::<u64>(), 200);
+    let twice = "SELECT count(*), count(DISTINCT (message, destination)) FROM pabal.outbox";
+    assert_eq!(database.ask(twice), "200|200");
+    assert_eq!(nodes[0].unrouted().await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_follows_the_tail_and_looks_for_what_it_skipped_sees_everything_once() {
     let database = prepared(Server::shared()).await;
     let (store, other) = (open(&database).await, open(&database).await);
