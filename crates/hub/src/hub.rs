@@ -4,6 +4,7 @@ use std::{io::ErrorKind, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use pabal_adapter_database::DatabaseAdapter;
 use pabal_adapter_rest::{Ingress, RestAdapter};
 use pabal_config::{Faults, StoreConfig};
 use pabal_core::{Adapter, Clock, SystemClock};
@@ -40,7 +41,8 @@ impl Hub {
     #[must_use]
     pub fn standard() -> Self {
         let ingress = Ingress::new();
-        Self { adapters: vec![Arc::new(RestAdapter::new(ingress.clone()))], ingress }
+        let rest = RestAdapter::new(ingress.clone());
+        Self { adapters: vec![Arc::new(rest), Arc::new(DatabaseAdapter)], ingress }
     }
 
     /// With one more adapter; one of the same name takes the place of the shipped one.
