@@ -92,6 +92,7 @@ pub fn cases() -> Vec<Case> {
     cases! {
         arrivals {
             a_repeat_is_recognised,
+            a_repeat_is_looked_up_without_being_counted_and_counted_later,
             the_same_id_with_other_content_is_a_conflict_and_keeps_both_fingerprints,
             ids_are_scoped_by_source,
             a_message_and_its_deliveries_appear_together_or_not_at_all,
@@ -155,6 +156,7 @@ pub fn cases() -> Vec<Case> {
         }
         housekeeping {
             what_is_over_goes_after_its_time_and_what_is_needed_stays,
+            what_came_again_is_not_forgotten_as_old,
             an_expired_dead_letter_is_logged_and_one_that_holds_a_key_stays,
         }
         ownership {

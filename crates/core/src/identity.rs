@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::EndpointName;
+use crate::{EndpointName, Message};
 
 /// The namespace of Pabal's message ids (a random UUID, fixed for ever).
 const NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_34c8_5a0e_4b52_9d53_8f10_c2a7_7be1);
@@ -49,6 +49,35 @@ impl FromStr for MessageId {
     type Err = uuid::Error;
     fn from_str(text: &str) -> Result<Self, uuid::Error> {
         text.parse().map(Self)
+    }
+}
+
+/// By what an arrival is told from all others: the primary key of the inbox.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Identity {
+    /// The authenticated way in.
+    pub source: EndpointName,
+    /// Where it says it comes from.
+    pub origin_source: String,
+    /// The id it has there.
+    pub origin_id: String,
+}
+
+impl Identity {
+    /// Of a message; `None` while it has no id of its origin.
+    #[must_use]
+    pub fn of(message: &Message) -> Option<Self> {
+        Some(Self {
+            source: message.source.clone(),
+            origin_source: message.origin.source.clone(),
+            origin_id: message.origin.id.clone()?,
+        })
+    }
+
+    /// The id under which a message of this identity goes out.
+    #[must_use]
+    pub fn message_id(&self, hub: &str) -> MessageId {
+        MessageId::of(hub, &self.source, &self.origin_source, &self.origin_id)
     }
 }
 

@@ -8,6 +8,7 @@
 mod adapter;
 mod by_key;
 mod clock;
+mod hot_cache;
 mod housekeeping;
 mod identity;
 mod limits;
@@ -28,8 +29,9 @@ mod verdict;
 pub use adapter::{Adapter, Context, Schema};
 pub use by_key::by_key;
 pub use clock::{Clock, ManualClock, Stop, SystemClock};
+pub use hot_cache::HotCache;
 pub use housekeeping::{Housekeeping, Retention, Vitals};
-pub use identity::{Fingerprint, MessageId, slot};
+pub use identity::{Fingerprint, Identity, MessageId, slot};
 pub use limits::*;
 pub use message::{Arrival, Body, BodyReference, Headers, Message, Origin};
 pub use name::{EndpointName, NameError};

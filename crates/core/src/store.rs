@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Answer, Beat, Cause, DeadLetter, DeadLetterGroup, DeadLetterQuery, DeadReason, EndpointCounts,
-    EndpointName, Epoch, Fingerprint, Holds, Housekeeping, Lane, LaneHolder, Layout, LinkChange,
-    LinkState, Message, MessageId, MessageQuery, MessageStory, MessageSummary, NodePlan,
-    OperatorAct, Order, Retention, StandingStill, StateConflict, StateValue, Vitals, Written,
+    EndpointName, Epoch, Fingerprint, Holds, Housekeeping, Identity, Lane, LaneHolder, Layout,
+    LinkChange, LinkState, Message, MessageId, MessageQuery, MessageStory, MessageSummary,
+    NodePlan, OperatorAct, Order, Retention, StandingStill, StateConflict, StateValue, Vitals,
+    Written,
 };
 
 /// The order number of a delivery: never reused, never given out of order.
@@ -25,6 +26,14 @@ pub trait Store: Debug + Send + Sync {
     /// per entry. A conflict is set aside in the same transaction; an accepted message closes an
     /// earlier set-aside arrival of the same identity. No identity stands twice in a group.
     async fn accept(&self, group: &[Entry]) -> Result<Vec<Accepted>, StoreError>;
+    /// The fingerprint held under each of these identities, if one is: a read, which counts nothing.
+    async fn fingerprints(
+        &self,
+        which: &[Identity],
+    ) -> Result<Vec<Option<Fingerprint>>, StoreError>;
+    /// Counts repeats that were recognised by [`Store::fingerprints`], each so many times, and keeps
+    /// what came again from being forgotten as old. No identity stands twice in it.
+    async fn count_repeats(&self, repeats: &[(Identity, u32)]) -> Result<(), StoreError>;
 
     // --- ownership ---
     /// Whether other nodes may work on this store at the same time.

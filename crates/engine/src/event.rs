@@ -23,6 +23,13 @@ pub enum Event<'a> {
         /// Which.
         message: MessageId,
     },
+    /// The hot cache was asked about an arrival.
+    HotCache {
+        /// The way in.
+        source: &'a EndpointName,
+        /// What it was worth.
+        hint: Hint,
+    },
     /// A known id came with other content.
     Conflict {
         /// The way in.
@@ -103,6 +110,17 @@ pub enum Event<'a> {
         /// How many live nodes run another one than this node.
         nodes: usize,
     },
+}
+
+/// What a hot cache's answer was worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Hint {
+    /// It had seen the message, and the store confirmed a repeat: nothing was written.
+    Repeat,
+    /// It had seen the message, and the store knew nothing of it, or other content.
+    Wrong,
+    /// It had not seen the message.
+    Unseen,
 }
 
 /// Is told. Called from the engine's tasks: it must not block.

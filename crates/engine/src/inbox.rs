@@ -2,6 +2,7 @@
 
 mod arrival;
 mod committer;
+mod repeats;
 
 use std::sync::{
     Arc,
@@ -18,6 +19,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use self::{
     arrival::prepare,
     committer::{Committer, GROUP_MAX, Job},
+    repeats::Repeats,
 };
 use crate::{Observer, OnInvalid, Source, router::Router};
 
@@ -45,10 +47,11 @@ pub(crate) struct Inbox {
     shared: Arc<Shared>,
     queue: mpsc::Sender<Job>,
     paused: Arc<AtomicBool>,
+    repeats: Option<Repeats>,
 }
 
 impl Inbox {
-    /// Makes the inbox and the work of its committer, which ends once [`Shared::closing`] fires.
+    /// Makes the inbox and the work behind it, which ends once [`Shared::closing`] fires.
     pub(crate) fn new(
         source: Arc<Source>,
         shared: Arc<Shared>,
@@ -56,7 +59,16 @@ impl Inbox {
         let (queue, jobs) = mpsc::channel(QUEUE_MAX);
         let committer =
             Committer { source: Arc::clone(&source), shared: Arc::clone(&shared), jobs };
-        (Self { source, shared, queue, paused: Arc::default() }, committer.run())
+        let (repeats, tally) = Repeats::of(&source, &shared).unzip();
+        let work = async move {
+            let tally = async {
+                if let Some(tally) = tally {
+                    tally.run().await;
+                }
+            };
+            tokio::join!(committer.run(), tally);
+        };
+        (Self { source, shared, queue, paused: Arc::default(), repeats }, work)
     }
 
     /// Reads and routes one arrival, without the store.
@@ -82,14 +94,17 @@ impl Sender for Inbox {
         }
         let failed = Arc::new(AtomicBool::new(false));
         let mut replies = Vec::with_capacity(batch.len());
-        for prepared in self.prepare_all(batch).await {
-            replies.push(match prepared {
-                Ok(entry) => self.enqueue(entry, &failed).await,
-                Err(refused @ SendError::Permanent { .. }) => Err(refused),
-                Err(later) => {
+        let prepared = self.prepare_all(batch).await;
+        let known = self.known(&prepared).await;
+        for (prepared, known) in prepared.into_iter().zip(known) {
+            replies.push(match (prepared, known) {
+                (_, Some(known)) => Err(known),
+                (Ok(entry), None) => self.enqueue(entry, &failed).await.map_err(Err),
+                (Err(refused @ SendError::Permanent { .. }), None) => Err(Err(refused)),
+                (Err(later), None) => {
                     // Nothing behind it may overtake it.
                     failed.store(true, Ordering::Release);
-                    Err(later)
+                    Err(Err(later))
                 }
             });
         }
@@ -97,7 +112,7 @@ impl Sender for Inbox {
         for reply in replies {
             verdicts.push(match reply {
                 Ok(verdict) => verdict.await.unwrap_or_else(|_| Err(stopping())),
-                Err(refused) => Err(refused),
+                Err(verdict) => verdict,
             });
         }
         verdicts
@@ -127,6 +142,15 @@ impl Inbox {
         })?;
         let verdict = self.enqueue(entry, &Arc::default()).await?;
         verdict.await.unwrap_or_else(|_| Err(stopping()))
+    }
+
+    /// Verdicts that are known without the committer.
+    async fn known(&self, prepared: &[Result<Entry, SendError>]) -> Vec<Option<Verdict>> {
+        let Some(repeats) = &self.repeats else {
+            return vec![None; prepared.len()];
+        };
+        let entries: Vec<_> = prepared.iter().map(|entry| entry.as_ref().ok()).collect();
+        repeats.confirm(&entries).await
     }
 
     async fn enqueue(

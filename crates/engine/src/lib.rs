@@ -11,6 +11,7 @@ mod edge;
 mod engine;
 mod event;
 mod health;
+mod hot_cache;
 mod inbox;
 mod keeper;
 mod lanes;
@@ -26,6 +27,7 @@ mod settler;
 mod tail;
 
 pub use engine::{DestinationStatus, Engine, HealthStatus};
-pub use event::{Event, NoObserver, Observer};
+pub use event::{Event, Hint, NoObserver, Observer};
+pub use hot_cache::InProcess;
 pub use operate::ReplayReport;
 pub use plan::{Destination, MissingId, OnInvalid, Setup, Source};

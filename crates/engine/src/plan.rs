@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use pabal_core::{
-    BODY_BYTES_MAX, BreakerPolicy, Clock, EndpointName, OnDead, Order, Predicate, Reader, Receiver,
-    RetryPolicy, Sender, Store, TypePattern, Writer,
+    BODY_BYTES_MAX, BreakerPolicy, Clock, EndpointName, HotCache, OnDead, Order, Predicate, Reader,
+    Receiver, RetryPolicy, Sender, Store, TypePattern, Writer,
 };
 
 use crate::Observer;
@@ -55,6 +55,8 @@ pub struct Source {
     pub may_address: bool,
     /// The largest body in bytes.
     pub body_bytes_max: usize,
+    /// Looked into first, where many messages come again.
+    pub hot_cache: Option<Arc<dyn HotCache>>,
 }
 
 impl Source {
@@ -69,6 +71,7 @@ impl Source {
             missing_id: MissingId::Refuse,
             may_address: false,
             body_bytes_max: BODY_BYTES_MAX,
+            hot_cache: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use pabal_core::{EndpointCounts, EndpointName, Timestamp, Vitals};
-use pabal_engine::{DestinationStatus, Event, HealthStatus, Observer};
+use pabal_engine::{DestinationStatus, Event, HealthStatus, Hint, Observer};
 use prometheus_client::{
     encoding::{EncodeLabelSet, prometheus_text},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -41,6 +41,12 @@ struct OfOutcome {
     outcome: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfHint {
+    source: String,
+    hint: &'static str,
+}
+
 type PerDestination<M> = Family<OfDestination, M>;
 type Whole = Gauge<i64, AtomicI64>;
 type Real = Gauge<f64, AtomicU64>;
@@ -65,6 +71,8 @@ pub(crate) struct Metrics {
     lease: PerDestination<Whole>,
     accepted: Family<OfSource, Counter>,
     duplicates: Family<OfSource, Counter>,
+    /// Only of sources that have a hot cache.
+    hints: Family<OfHint, Counter>,
     conflicts: Family<OfSource, Counter>,
     refused: Family<OfSource, Counter>,
     unrouted: Family<OfSource, Counter>,
@@ -124,6 +132,7 @@ impl Metrics {
             lease: Family::default(),
             accepted: Family::default(),
             duplicates: Family::default(),
+            hints: Family::default(),
             conflicts: Family::default(),
             refused: Family::default(),
             unrouted: Family::default(),
@@ -189,6 +198,11 @@ impl Metrics {
             "pabal_inbox_duplicates",
             "Messages that came again",
             self.duplicates.clone(),
+        );
+        registry.register(
+            "pabal_hot_cache",
+            "Arrivals looked up in the hot cache: repeat (nothing was written), wrong or unseen",
+            self.hints.clone(),
         );
         registry.register(
             "pabal_inbox_conflicts",
@@ -316,6 +330,15 @@ impl Observer for Metrics {
             }
             Event::Duplicate { source, .. } => {
                 self.duplicates.get_or_create(&of_source(source)).inc();
+            }
+            Event::HotCache { source, hint } => {
+                let hint = match hint {
+                    Hint::Repeat => "repeat",
+                    Hint::Wrong => "wrong",
+                    Hint::Unseen => "unseen",
+                };
+                let source = source.to_string();
+                self.hints.get_or_create(&OfHint { source, hint }).inc();
             }
             Event::Conflict { source, .. } => {
                 self.conflicts.get_or_create(&of_source(source)).inc();

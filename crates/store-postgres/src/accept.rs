@@ -36,7 +36,8 @@ pub(crate) async fn accept(
     if !met.is_empty() {
         compare(transaction, &met, &mut answers).await?;
         let repeated = of(&met, &answers, |answer| *answer == Accepted::Duplicate);
-        count_repeats(transaction, &repeated).await?;
+        let repeated = repeated.iter().map(|(_, identity, new)| (*identity, 1 + new.repeats));
+        count_repeats(transaction, repeated).await?;
     }
     let stored = of(&messages, &answers, |answer| *answer == Accepted::Stored);
     put_aside(transaction, group, &answers).await?;

@@ -3,10 +3,17 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use pabal_core::{Accepted, Fingerprint, Message, StoreError};
+use pabal_core::{Accepted, Fingerprint, Identity, Message, StoreError};
+use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use crate::{Transaction, accept::Placed, error::unreadable, execute, fetch, rows::Columns};
+use crate::{
+    PostgresStore, Transaction,
+    accept::Placed,
+    error::unreadable,
+    execute, fetch,
+    rows::{Columns, identity_of},
+};
 
 /// Inserts what is new and marks it [`Accepted::Stored`]; when that was, if anything was. Whatever is
 /// written of it is of this moment's day: a later statement may be of the next one.
@@ -66,16 +73,8 @@ pub(crate) async fn compare(
          WHERE identity = ANY($1)",
     )
     .bind(met.iter().map(|(_, identity, _)| *identity).collect::<Vec<_>>());
-    let mut known = HashMap::with_capacity(met.len());
-    for row in fetch(transaction, query).await? {
-        let mut row = Columns::of(&row);
-        let identity: Uuid = row.next()?;
-        let names: [String; 3] = [row.next()?, row.next()?, row.next()?];
-        let bytes: &[u8] = row.next()?;
-        let held =
-            Fingerprint(bytes.try_into().map_err(|_| unreadable("fingerprint", "not 32 bytes"))?);
-        known.insert(identity, (names, held));
-    }
+    let rows = fetch(transaction, query).await?;
+    let known = rows.iter().map(held).collect::<Result<HashMap<_, _>, _>>()?;
     for (index, identity, new) in met {
         let message = &new.message;
         let given = [
@@ -99,17 +98,62 @@ pub(crate) async fn compare(
     Ok(())
 }
 
+fn identity(of: &Identity) -> Uuid {
+    identity_of([of.source.as_str(), &of.origin_source, &of.origin_id])
+}
+
+/// The fingerprints held under these identities.
+pub(crate) async fn fingerprints(
+    store: &PostgresStore,
+    which: &[Identity],
+) -> Result<Vec<Option<Fingerprint>>, StoreError> {
+    let identities: Vec<Uuid> = which.iter().map(identity).collect();
+    let query = sqlx::query(
+        "SELECT identity, source, origin_source, origin_id, fingerprint FROM pabal.inbox \
+         WHERE identity = ANY($1)",
+    )
+    .bind(identities.clone());
+    let rows = store.fetch(query).await?;
+    let held = rows.iter().map(held).collect::<Result<HashMap<_, _>, _>>()?;
+    let found = which.iter().zip(identities).map(|(which, identity)| {
+        let (names, fingerprint) = held.get(&identity)?;
+        let same = *names == [which.source.as_str(), &which.origin_source, &which.origin_id];
+        same.then_some(*fingerprint)
+    });
+    Ok(found.collect())
+}
+
+/// One row of the inbox.
+fn held(row: &PgRow) -> Result<(Uuid, ([String; 3], Fingerprint)), StoreError> {
+    let mut row = Columns::of(row);
+    let identity: Uuid = row.next()?;
+    let names: [String; 3] = [row.next()?, row.next()?, row.next()?];
+    let bytes: &[u8] = row.next()?;
+    let held = bytes.try_into().map_err(|_| unreadable("fingerprint", "not 32 bytes"))?;
+    Ok((identity, (names, Fingerprint(held))))
+}
+
+/// Counts repeats that were recognised without an accept.
+pub(crate) async fn count(
+    transaction: &mut Transaction,
+    repeats: &[(Identity, u32)],
+) -> Result<(), StoreError> {
+    count_repeats(transaction, repeats.iter().map(|(of, times)| (identity(of), *times))).await
+}
+
+/// Counts how often these came again.
 pub(crate) async fn count_repeats(
     transaction: &mut Transaction,
-    repeated: &[Placed<'_>],
+    repeated: impl Iterator<Item = (Uuid, u32)>,
 ) -> Result<(), StoreError> {
-    if repeated.is_empty() {
+    let mut sorted: Vec<_> = repeated.collect();
+    if sorted.is_empty() {
         return Ok(());
     }
     // In the order of the keys, as everywhere: repeats on two nodes must not wait for each other.
-    let mut sorted = repeated.to_vec();
-    sorted.sort_by_key(|(_, identity, _)| *identity);
-    let identities: Vec<_> = sorted.iter().map(|(_, identity, _)| *identity).collect();
+    sorted.sort_unstable();
+    let (identities, times): (Vec<Uuid>, Vec<i64>) =
+        sorted.into_iter().map(|(identity, times)| (identity, i64::from(times))).unzip();
     let lock = sqlx::query(
         "SELECT 1 FROM pabal.inbox WHERE identity = ANY($1) ORDER BY identity FOR NO KEY UPDATE",
     )
@@ -120,6 +164,6 @@ pub(crate) async fn count_repeats(
          FROM unnest($1::uuid[], $2::bigint[]) AS seen (of, times) WHERE identity = of",
     )
     .bind(identities)
-    .bind(sorted.iter().map(|(.., new)| 1 + i64::from(new.repeats)).collect::<Vec<_>>());
+    .bind(times);
     execute(transaction, query).await.map(drop)
 }

@@ -103,6 +103,18 @@ impl Store for PostgresStore {
         Ok(begin_and_end!(self, transaction => accept::accept(transaction, group)))
     }
 
+    async fn fingerprints(
+        &self,
+        which: &[Identity],
+    ) -> Result<Vec<Option<Fingerprint>>, StoreError> {
+        inbox::fingerprints(self, which).await
+    }
+
+    async fn count_repeats(&self, repeats: &[(Identity, u32)]) -> Result<(), StoreError> {
+        begin_and_end!(self, transaction => inbox::count(transaction, repeats));
+        Ok(())
+    }
+
     fn shared(&self) -> bool {
         true
     }

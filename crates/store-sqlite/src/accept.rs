@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use pabal_core::{
-    Accepted, Cause, DeadKind, DeadReason, EndpointName, Entry, Fingerprint, Message, MessageId,
-    NewMessage, Number, StoreError,
+    Accepted, Cause, DeadKind, DeadReason, EndpointName, Entry, Message, MessageId, NewMessage,
+    Number, StoreError,
 };
 use sqlx::{QueryBuilder, SqliteConnection};
 
 use crate::{
     dead_letters::{NewDeadLetter, set_aside},
-    error::unreadable,
     execute, fetch,
+    inbox::{claim_ids, compare, count_repeats, identity},
     rows::{CHUNK, Columns, ENVELOPE, bind_envelope, json, numbers},
 };
 
@@ -31,7 +31,8 @@ pub(crate) async fn accept(
     if !met.is_empty() {
         compare(connection, &met, &mut answers).await?;
         let repeated = of(&met, &answers, |answer| *answer == Accepted::Duplicate);
-        count_repeats(connection, &repeated, now).await?;
+        let repeated = repeated.iter().map(|(_, new)| (identity(&new.message), 1 + new.repeats));
+        count_repeats(connection, repeated, now).await?;
     }
     let stored = of(&messages, &answers, |answer| *answer == Accepted::Stored);
     store(connection, &stored, now).await?;
@@ -42,7 +43,7 @@ pub(crate) async fn accept(
 }
 
 /// A message of the group and its place there.
-type Placed<'a> = (usize, &'a NewMessage);
+pub(crate) type Placed<'a> = (usize, &'a NewMessage);
 
 /// The messages to be taken, in hand-over order.
 fn messages(group: &[Entry]) -> Result<Vec<Placed<'_>>, StoreError> {
@@ -68,118 +69,6 @@ fn of<'a>(
     wanted: impl Fn(&Accepted) -> bool,
 ) -> Vec<Placed<'a>> {
     messages.iter().filter(|(index, _)| wanted(&answers[*index])).copied().collect()
-}
-
-/// The primary key of the inbox.
-fn identity(message: &Message) -> (&str, &str, &str) {
-    (
-        message.source.as_str(),
-        message.origin.source.as_str(),
-        message.origin.id.as_deref().unwrap_or_default(),
-    )
-}
-
-/// Inserts what is new and marks it [`Accepted::Stored`].
-async fn claim_ids(
-    connection: &mut SqliteConnection,
-    messages: &[Placed<'_>],
-    now: i64,
-    answers: &mut [Accepted],
-) -> Result<(), StoreError> {
-    let places: HashMap<MessageId, usize> =
-        messages.iter().map(|(index, new)| (new.message.id, *index)).collect();
-    // By key: neighbours in the index are written together, and on a store with several writers no
-    // two groups can wait for each other.
-    let mut sorted = messages.to_vec();
-    sorted.sort_by(|(_, a), (_, b)| identity(&a.message).cmp(&identity(&b.message)));
-    for chunk in sorted.chunks(CHUNK) {
-        let mut sql = QueryBuilder::new(
-            "INSERT INTO inbox (source, origin_source, origin_id, message, fingerprint, received, \
-             last_seen, duplicates) ",
-        );
-        sql.push_values(chunk, |mut row, (_, new)| {
-            let (source, origin_source, origin_id) = identity(&new.message);
-            row.push_bind(source)
-                .push_bind(origin_source)
-                .push_bind(origin_id)
-                .push_bind(new.message.id.0)
-                .push_bind(&new.fingerprint.0[..])
-                .push_bind(now)
-                .push_bind(now)
-                .push_bind(i64::from(new.repeats));
-        });
-        sql.push(" ON CONFLICT DO NOTHING RETURNING message");
-        let query = sql.build().persistent(chunk.len() == CHUNK);
-        for row in fetch(connection, query).await? {
-            let id = Columns::of(&row).id()?;
-            if let Some(index) = places.get(&id) {
-                answers[*index] = Accepted::Stored;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Reads what was there. It takes a second statement: the one that found it there says nothing of
-/// it.
-async fn compare(
-    connection: &mut SqliteConnection,
-    met: &[Placed<'_>],
-    answers: &mut [Accepted],
-) -> Result<(), StoreError> {
-    let keys = json(met.iter().map(|(_, new)| identity(&new.message)).collect::<Vec<_>>());
-    let query = sqlx::query(
-        "SELECT wanted.key, inbox.fingerprint FROM json_each(?) wanted CROSS JOIN inbox \
-         ON inbox.source = wanted.value ->> 0 AND inbox.origin_source = wanted.value ->> 1 \
-         AND inbox.origin_id = wanted.value ->> 2",
-    )
-    .bind(keys);
-    let mut found = 0;
-    for row in fetch(connection, query).await? {
-        let mut row = Columns::of(&row);
-        let place: usize = row.count()?;
-        let held = row
-            .next::<&[u8]>()?
-            .try_into()
-            .map(Fingerprint)
-            .map_err(|error| unreadable("fingerprint", error))?;
-        let (index, new) = met[place];
-        answers[index] =
-            if held == new.fingerprint { Accepted::Duplicate } else { Accepted::Conflict { held } };
-        found += 1;
-    }
-    if found != met.len() {
-        return Err(StoreError::Unavailable("an arrival was neither new nor known".to_owned()));
-    }
-    Ok(())
-}
-
-async fn count_repeats(
-    connection: &mut SqliteConnection,
-    repeated: &[Placed<'_>],
-    now: i64,
-) -> Result<(), StoreError> {
-    if repeated.is_empty() {
-        return Ok(());
-    }
-    let counts = json(
-        repeated
-            .iter()
-            .map(|(_, new)| {
-                let (source, origin_source, origin_id) = identity(&new.message);
-                let times = 1 + i64::from(new.repeats);
-                (source, origin_source, origin_id, times)
-            })
-            .collect::<Vec<_>>(),
-    );
-    let query = sqlx::query(
-        "UPDATE inbox SET duplicates = duplicates + (seen.value ->> 3), last_seen = ? \
-         FROM json_each(?) seen WHERE inbox.source = seen.value ->> 0 \
-         AND inbox.origin_source = seen.value ->> 1 AND inbox.origin_id = seen.value ->> 2",
-    )
-    .bind(now)
-    .bind(counts);
-    execute(connection, query).await.map(drop)
 }
 
 /// Writes messages, their deliveries in hand-over order, and what became of those without.

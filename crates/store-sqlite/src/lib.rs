@@ -10,6 +10,7 @@ mod dead_letters;
 mod error;
 mod filesystem;
 mod housekeeping;
+mod inbox;
 mod links;
 mod lock;
 mod messages;
@@ -127,6 +128,19 @@ impl Store for SqliteStore {
     async fn accept(&self, group: &[Entry]) -> Result<Vec<Accepted>, StoreError> {
         let mut transaction = self.begin().await?;
         let result = accept::accept(&mut transaction, group, self.now()).await;
+        end(transaction, result).await
+    }
+
+    async fn fingerprints(
+        &self,
+        which: &[Identity],
+    ) -> Result<Vec<Option<Fingerprint>>, StoreError> {
+        inbox::fingerprints(self, which).await
+    }
+
+    async fn count_repeats(&self, repeats: &[(Identity, u32)]) -> Result<(), StoreError> {
+        let mut transaction = self.begin().await?;
+        let result = inbox::count(&mut transaction, repeats, self.now()).await;
         end(transaction, result).await
     }
 

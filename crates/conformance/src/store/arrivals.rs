@@ -21,6 +21,30 @@ pub(super) async fn a_repeat_is_recognised(bench: Bench) {
     assert!(bench.numbers().await.is_empty(), "delivered twice");
 }
 
+pub(super) async fn a_repeat_is_looked_up_without_being_counted_and_counted_later(bench: Bench) {
+    let taken = arrival("p/in", "1").to(&["q/out"]);
+    bench.accept(&taken).await;
+    let who = |new: &NewMessage| Identity::of(&new.message).unwrap();
+    let mut elsewhere = arrival("p/in", "1").message;
+    elsewhere.origin.source = "/somewhere/else".to_owned();
+    let unknown = [arrival("p/in", "2"), arrival("p/other", "1"), identified(elsewhere)];
+    let mut which: Vec<_> = unknown.iter().map(who).collect();
+    which.insert(1, who(&taken));
+    which.push(who(&taken));
+    let held = bench.store().fingerprints(&which).await.unwrap();
+    let known = Some(taken.fingerprint);
+    assert_eq!(held, [None, known, None, None, known]);
+    assert_eq!(bench.store().fingerprints(&[]).await.unwrap(), []);
+    assert_eq!(bench.story(taken.message.id).await.duplicates, 0, "looking counts nothing");
+
+    let repeats = [(who(&taken), 3), (who(&unknown[0]), 1)];
+    bench.store().count_repeats(&repeats).await.unwrap();
+    bench.store().count_repeats(&[]).await.unwrap();
+    assert_eq!(bench.story(taken.message.id).await.duplicates, 3);
+    // Counting took nothing in.
+    assert_eq!(bench.accept(&unknown[0]).await, Accepted::Stored);
+}
+
 pub(super) async fn the_same_id_with_other_content_is_a_conflict_and_keeps_both_fingerprints(
     bench: Bench,
 ) {

@@ -85,3 +85,20 @@ pub(super) async fn an_expired_dead_letter_is_logged_and_one_that_holds_a_key_st
     assert_eq!(log.last().map(|line| line.outcome.as_str()), Some("discarded"));
     assert_eq!(bench.states(free.message.id).await["q/out"], DeliveryState::Discarded);
 }
+
+pub(super) async fn what_came_again_is_not_forgotten_as_old(bench: Bench) {
+    let new = arrival("p/in", "1").to(&["q/out"]);
+    let delivery = bench.deliver(&new).await;
+    bench.settle(&delivery, Fate::Delivered).await;
+    bench.pass(20 * DAY).await;
+    let who = Identity::of(&new.message).unwrap();
+    bench.store().count_repeats(&[(who.clone(), 1)]).await.unwrap();
+    bench.pass(5 * DAY).await;
+    housekeep(&bench, &keep(10, 10, 10, 10)).await;
+    assert_eq!(bench.store().message(new.message.id).await.unwrap(), None);
+    let known = bench.store().fingerprints(std::slice::from_ref(&who)).await.unwrap();
+    assert_eq!(known, [Some(new.fingerprint)], "it came again five days ago");
+    bench.pass(10 * DAY).await;
+    housekeep(&bench, &keep(10, 10, 10, 10)).await;
+    assert_eq!(bench.store().fingerprints(&[who]).await.unwrap(), [None]);
+}

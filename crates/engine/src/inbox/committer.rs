@@ -95,10 +95,14 @@ impl Committer {
             let entries: Vec<Entry> = piece.iter().map(|waiting| waiting.entry.clone()).collect();
             match self.accept(&entries).await {
                 Ok(answers) if answers.len() == piece.len() => {
+                    let taken = self.source.hot_cache.as_ref().map(|_| taken(&entries, &answers));
                     for (waiting, accepted) in piece.into_iter().zip(answers) {
                         self.conclude(waiting, &accepted);
                     }
                     self.shared.committed.notify_one();
+                    if let (Some(cache), Some(taken)) = (&self.source.hot_cache, taken) {
+                        cache.note(&taken).await;
+                    }
                 }
                 Ok(_) => fail(piece, "the store gave the wrong number of answers"),
                 Err(StoreError::Rejected(_)) if piece.len() > 1 => {
@@ -182,6 +186,16 @@ impl Committer {
             let _ = repeat.reply.send(again.clone());
         }
     }
+}
+
+/// What the store holds now.
+fn taken(entries: &[Entry], answers: &[Accepted]) -> Vec<MessageId> {
+    let all = entries.iter().zip(answers);
+    all.filter_map(|(entry, accepted)| match (entry, accepted) {
+        (Entry::Message(new), Accepted::Stored | Accepted::Duplicate) => Some(new.message.id),
+        _ => None,
+    })
+    .collect()
 }
 
 impl Waiting {

@@ -186,6 +186,7 @@ fn line(event: &Event<'_>) -> String {
     match event {
         Event::Accepted { source, .. } => format!("accepted {source}"),
         Event::Duplicate { source, .. } => format!("duplicate {source}"),
+        Event::HotCache { hint, .. } => format!("hot cache {hint:?}"),
         Event::Conflict { source, .. } => format!("conflict {source}"),
         Event::Refused { source, reason } => format!("refused {source} {reason}"),
         Event::SetAside { source, reason } => format!("aside {source} {reason:?}"),

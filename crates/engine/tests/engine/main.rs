@@ -4,6 +4,7 @@
 
 mod careful;
 mod faulty;
+mod hot_cache;
 mod kit;
 mod nodes;
 mod operators;

@@ -21,6 +21,8 @@ pub(crate) struct Wrapped {
     /// For the next calls of `accept`; with `true` the group is stored all the same.
     pub(crate) accepts: Mutex<VecDeque<(StoreError, bool)>>,
     pub(crate) settles: Mutex<VecDeque<StoreError>>,
+    /// For the next calls of `fingerprints`.
+    pub(crate) lookups: Mutex<VecDeque<StoreError>>,
     /// A group with this body in it can never be stored.
     pub(crate) poison: Option<&'static [u8]>,
     /// Other nodes work on it too.
@@ -35,6 +37,7 @@ impl Wrapped {
             inner,
             accepts: Mutex::default(),
             settles: Mutex::default(),
+            lookups: Mutex::default(),
             poison: None,
             shared: false,
             cut_off: AtomicBool::new(false),
@@ -89,6 +92,17 @@ macro_rules! wrapped {
                     None => self.inner.settle(epoch, group).await,
                 }
             }
+            async fn fingerprints(
+                &self,
+                which: &[Identity],
+            ) -> Result<Vec<Option<Fingerprint>>, StoreError> {
+                self.reached()?;
+                let fault = self.lookups.lock().unwrap().pop_front();
+                match fault {
+                    Some(error) => Err(error),
+                    None => self.inner.fingerprints(which).await,
+                }
+            }
             fn shared(&self) -> bool {
                 self.shared
             }
@@ -108,6 +122,7 @@ macro_rules! wrapped {
 }
 
 wrapped! {
+    count_repeats(repeats: &[(Identity, u32)]) -> ();
     join(node: &str, plan: &NodePlan) -> Epoch;
     beat(epoch: Epoch) -> Vec<Beat>;
     leave(epoch: Epoch) -> bool;
