@@ -23,7 +23,7 @@ struct Tool {
 const INITDB: &str =
     "ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || initdb --version >/dev/null 2>&1";
 
-const TOOLS: [Tool; 5] = [
+const TOOLS: [Tool; 6] = [
     Tool {
         program: "curl",
         check: &["--version"],
@@ -47,6 +47,12 @@ const TOOLS: [Tool; 5] = [
         check: &["--version"],
         package: "postgresql-client",
         needed_for: "asking those servers",
+    },
+    Tool {
+        program: "redis-server",
+        check: &["--version"],
+        package: "redis-server",
+        needed_for: "the hot cache that nodes share",
     },
     Tool {
         program: "systemd-analyze",

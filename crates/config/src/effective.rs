@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    AnswerConfig, Config, DestinationConfig, IdentifyConfig, JqText, SourceConfig, StoreConfig,
-    redact, retention::days,
+    AnswerConfig, Config, DestinationConfig, HotCacheConfig, IdentifyConfig, JqText, SourceConfig,
+    StoreConfig, redact, retention::days,
 };
 
 impl Config {
@@ -126,8 +126,18 @@ fn source(source: &SourceConfig, show: fn(&Value) -> Value) -> Value {
         "on_invalid": source.on_invalid,
         "may_address": source.may_address,
         "body_max": size(source.body_bytes_max),
+        "hot_cache": source.hot_cache.as_ref().map(hot_cache),
         &source.adapter.name: adapter,
     })
+}
+
+fn hot_cache(cache: &HotCacheConfig) -> Value {
+    match cache {
+        HotCacheConfig::Messages(messages) => json!({ "messages": messages }),
+        HotCacheConfig::Redis { url, keep } => {
+            json!({ "redis": url, "keep": time(*keep) })
+        }
+    }
 }
 
 fn answer(rule: &AnswerConfig) -> Value {

@@ -22,6 +22,7 @@ pub(crate) enum Table {
     Breaker,
     Answer,
     Source,
+    HotCache,
     Read,
     Identify,
 }
@@ -69,7 +70,10 @@ impl Table {
             Self::Retry => &["attempts", "first", "max"],
             Self::Breaker => &["failures", "after", "refusals", "probe_first", "probe_max"],
             Self::Answer => &["format", "charset", "success", "duplicate", "retry", "dead", "else"],
-            Self::Source => &["id", "title", "read", "on_invalid", "may_address", "body_max"],
+            Self::Source => {
+                &["id", "title", "read", "on_invalid", "may_address", "body_max", "hot_cache"]
+            }
+            Self::HotCache => &["messages", "redis", "keep"],
             Self::Read => &["identify"],
             Self::Identify => &["id", "type", "key", "version", "correlation", "missing"],
         }
@@ -87,6 +91,7 @@ impl Table {
             (Self::Destination, "retry") => Self::Retry,
             (Self::Destination, "breaker") => Self::Breaker,
             (Self::Source, "read") => Self::Read,
+            (Self::Source, "hot_cache") => Self::HotCache,
             (Self::Read, "identify") => Self::Identify,
             _ => return None,
         })
@@ -109,6 +114,7 @@ impl Table {
             Self::Breaker => format!("[destination.{name}.breaker]"),
             Self::Answer => "`answer = { … }` in the adapter's table".to_owned(),
             Self::Source => format!("[source.{name}]"),
+            Self::HotCache => format!("[source.{name}.hot_cache]"),
             Self::Read => format!("[source.{name}.read]"),
             Self::Identify => format!("`identify = {{ … }}` in [source.{name}.read]"),
         }
@@ -135,8 +141,8 @@ impl Table {
             Self::Destination | Self::Retry | Self::Breaker | Self::Answer => {
                 &[Self::Destination, Self::Retry, Self::Breaker, Self::Answer, Self::Partner]
             }
-            Self::Source | Self::Read | Self::Identify => {
-                &[Self::Source, Self::Identify, Self::Read, Self::Partner]
+            Self::Source | Self::HotCache | Self::Read | Self::Identify => {
+                &[Self::Source, Self::HotCache, Self::Identify, Self::Read, Self::Partner]
             }
         }
     }

@@ -30,7 +30,7 @@ pub use load::{Loaded, load, load_all, load_hub};
 pub use place::Position;
 pub use plan::{
     AdapterConfig, AnswerConfig, AnswerFormat, Config, Contact, DestinationConfig, Else,
-    IdentifyConfig, JqText, MissingId, OnInvalid, PartnerConfig, SourceConfig,
+    HotCacheConfig, IdentifyConfig, JqText, MissingId, OnInvalid, PartnerConfig, SourceConfig,
 };
 pub use rate::Rate;
 pub use secrets::ConfigSecrets;

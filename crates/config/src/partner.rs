@@ -1,15 +1,17 @@
 //! `partners/<id>.toml`: everything about one agency.
 
-use std::sync::Arc;
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use bytesize::ByteSize;
-use pabal_core::{BreakerPolicy, EndpointName, OnDead, Order, RetryPolicy, TypePattern};
+use pabal_core::{
+    BreakerPolicy, EndpointName, OnDead, Order, RetryPolicy, SecretReference, TypePattern,
+};
 use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::{Map, Value};
 
 use crate::{
-    Contact, DestinationConfig, Fault, IdentifyConfig, MissingId, OnInvalid, PartnerConfig,
-    Position, Rate, SourceConfig, adapter_table,
+    Contact, DestinationConfig, Fault, HotCacheConfig, IdentifyConfig, MissingId, OnInvalid,
+    PartnerConfig, Position, Rate, SourceConfig, adapter_table,
     known::Table,
     parse::Parser,
     place::{Layers, lay_over},
@@ -116,7 +118,20 @@ struct SourceToml {
     #[serde(default)]
     may_address: bool,
     body_max: Option<ByteSize>,
+    hot_cache: Option<HotCacheToml>,
 }
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HotCacheToml {
+    messages: Option<NonZeroUsize>,
+    redis: Option<SecretReference>,
+    #[serde(default, with = "humantime_serde")]
+    keep: Option<Duration>,
+}
+
+/// How long Redis remembers a message, unless the source says otherwise.
+const HOT_CACHE_KEEP: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
@@ -362,6 +377,8 @@ fn source(
             position,
         }
     });
+    let hot_cache =
+        read.hot_cache.and_then(|read| hot_cache(read, &position.child("hot_cache"), parser));
     Some(SourceConfig {
         name,
         id: read.id,
@@ -370,7 +387,38 @@ fn source(
         on_invalid: read.on_invalid,
         may_address: read.may_address,
         body_bytes_max: own_max.unwrap_or(body_bytes_max),
+        hot_cache,
         adapter,
         position,
     })
+}
+
+fn hot_cache(
+    read: HotCacheToml,
+    position: &Position,
+    parser: &mut Parser<'_>,
+) -> Option<HotCacheConfig> {
+    let fault = match (read.messages, read.redis, read.keep) {
+        (Some(messages), None, None) => return Some(HotCacheConfig::Messages(messages)),
+        (None, Some(url), keep) => {
+            let keep = keep.unwrap_or(HOT_CACHE_KEEP);
+            if keep >= Duration::from_secs(1) {
+                return Some(HotCacheConfig::Redis { url, keep });
+            }
+            Fault::at_value(&position.child("keep"), "it would remember nothing")
+                .help("the least is a second; longer than repeats take to come is enough")
+        }
+        (Some(_), None, Some(_)) => {
+            Fault::at_key(&position.child("keep"), "only Redis forgets by time")
+                .help("in this process the oldest go once there are `messages` of them")
+        }
+        (Some(_), Some(_), _) => Fault::at_key(&position.child("redis"), "there is one cache")
+            .help("either `messages` (in this process) or `redis`"),
+        (None, None, _) => Fault::at_key(position, "it says nothing of where").help(
+            "hot_cache = { messages = 100000 } in this process, or \
+             { redis = { env = \"REDIS_URL\" }, keep = \"1h\" }",
+        ),
+    };
+    parser.faults.push(fault);
+    None
 }

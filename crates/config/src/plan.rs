@@ -1,10 +1,10 @@
 //! The plan: everything the configuration says, as plain data with the defaults filled in.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 use pabal_core::{
-    BreakerPolicy, ConfigError, EndpointName, OnDead, Order, RetryPolicy, Secrets, Settings,
-    TypePattern,
+    BreakerPolicy, ConfigError, EndpointName, OnDead, Order, RetryPolicy, SecretReference, Secrets,
+    Settings, TypePattern,
 };
 use serde::{Deserialize, Serialize};
 
@@ -155,10 +155,26 @@ pub struct SourceConfig {
     pub may_address: bool,
     /// The largest body it may hand over, in bytes.
     pub body_bytes_max: usize,
+    /// Where repeats are looked for first.
+    pub hot_cache: Option<HotCacheConfig>,
     /// How it is received.
     pub adapter: AdapterConfig,
     /// Where its table stands.
     pub position: Position,
+}
+
+/// `hot_cache`: a memory in front of the table, for sources with many repeats.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HotCacheConfig {
+    /// In this process, so many messages.
+    Messages(NonZeroUsize),
+    /// In Redis, each message for so long.
+    Redis {
+        /// Where it is.
+        url: SecretReference,
+        /// How long a message is remembered.
+        keep: Duration,
+    },
 }
 
 /// What becomes of an arrival that cannot be read.

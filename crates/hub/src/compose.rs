@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use pabal_config::{
-    AnswerConfig, AnswerFormat, Config, DestinationConfig, Fault, Faults, IdentifyConfig, JqText,
-    MissingId, OnInvalid, Position, SourceConfig,
+    AnswerConfig, AnswerFormat, Config, DestinationConfig, Fault, Faults, HotCacheConfig,
+    IdentifyConfig, JqText, MissingId, OnInvalid, Position, SourceConfig,
 };
 use pabal_core::{
-    Adapter, AnswerRule, Clock, ConfigError, Context, EndpointName, Limits, Message, SendError,
-    Sender, State, Verdict,
+    Adapter, AnswerRule, Clock, ConfigError, Context, EndpointName, HotCache, Limits, Message,
+    SendError, Sender, State, Verdict,
 };
-use pabal_engine::{Destination, Source};
+use pabal_engine::{Destination, InProcess, Source};
+use pabal_hot_cache_redis::RedisCache;
 use pabal_translate::{
     AnswerTexts, Charset, Identify, IdentifyTexts, JqAnswerRule, JqError, JqPredicate, NoRule,
 };
@@ -78,6 +79,11 @@ impl<'a> Composer<'a> {
                 }
             },
         };
+        let hot_cache = match &source.hot_cache {
+            // Without adapters nothing comes in.
+            Some(cache) if self.adapters.is_some() => Some(self.hot_cache(cache, source)?),
+            _ => None,
+        };
         // A missing `identify` is fine; one that does not compile is a fault by now.
         let reader = match identify {
             None => None,
@@ -96,8 +102,38 @@ impl<'a> Composer<'a> {
             },
             may_address: source.may_address,
             body_bytes_max: source.body_bytes_max,
+            hot_cache,
             ..Source::new(source.name.clone(), receiver)
         })
+    }
+
+    fn hot_cache(
+        &mut self,
+        cache: &HotCacheConfig,
+        source: &SourceConfig,
+    ) -> Option<Arc<dyn HotCache>> {
+        let (url, keep) = match cache {
+            HotCacheConfig::Messages(messages) => {
+                return Some(Arc::new(InProcess::holding(*messages)));
+            }
+            HotCacheConfig::Redis { url, keep } => (url, *keep),
+        };
+        let secret = self.config.secrets().get("redis", url);
+        let made = secret.and_then(|secret| {
+            RedisCache::new(&secret, &self.config.hub.name, keep, Arc::clone(self.clock)).map_err(
+                |error| {
+                    let what = format!("what {url} holds is not the URL of a Redis server");
+                    ConfigError::new("redis", what).help(error.to_string())
+                },
+            )
+        });
+        match made {
+            Ok(cache) => Some(Arc::new(cache)),
+            Err(error) => {
+                self.refuse(&source.position.below("hot_cache"), [error]);
+                None
+            }
+        }
     }
 
     fn destination(&mut self, destination: &DestinationConfig) -> Option<Destination> {

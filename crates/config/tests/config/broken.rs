@@ -366,3 +366,25 @@ fn what_a_store_and_its_nodes_cannot_be_is_refused_and_no_url_is_quoted() {
         assert!(faults.iter().any(|fault| fault.key == key), "{line}: {text}");
     }
 }
+
+#[test]
+fn a_hot_cache_is_in_one_place_and_says_where() {
+    for (line, key, message) in [
+        ("{ messages = 1000, redis = { env = \"U\" } }", ".redis", "there is one cache"),
+        ("{ messages = 1000, keep = \"1h\" }", ".keep", "only Redis forgets by time"),
+        ("{ redis = { env = \"U\" }, keep = \"10ms\" }", ".keep", "remember nothing"),
+        ("{ redis = \"redis://u:s3cret@h/0\" }", ".redis", "secret"),
+        ("{ messages = 0 }", ".messages", "zero"),
+        ("{ mesages = 10 }", ".mesages", "did you mean `messages`?"),
+        ("{}", "", "says nothing of where"),
+    ] {
+        let table = format!("[source.decisions]\nhot_cache = {line}\n[source.decisions.rest]");
+        let partner = WELFARE.replace("[source.decisions.rest]", &table);
+        let files = [("hub.toml", HUB), ("partners/welfare.toml", partner.as_str())];
+        let faults = Directory::with(&files).load().unwrap_err();
+        let text = faults.to_string();
+        assert!(text.contains(message) && !text.contains("s3cret"), "{line}: {text}");
+        let key = format!("source.decisions.hot_cache{key}");
+        assert!(faults.iter().any(|fault| fault.key == key), "{line}: {text}");
+    }
+}

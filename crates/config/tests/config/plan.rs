@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use pabal_config::{Else, LogFormat, MissingId, OnInvalid, StoreConfig};
+use pabal_config::{Else, HotCacheConfig, LogFormat, MissingId, OnInvalid, StoreConfig};
 use pabal_core::{OnDead, Order, RetryPolicy, SecretReference};
 
 use crate::{Directory, HUB, WELFARE};
@@ -31,6 +31,7 @@ auth = { bearer = { env = "WELFARE_TOKEN" } }
 on_invalid = "keep"
 may_address = true
 body_max = "1 MiB"
+hot_cache = { redis = { env = "REDIS_URL" }, keep = "2h" }
 [source.decisions.read]
 identify = { id = ".msgId", type = '"decision.made"', missing = "content" }
 [source.decisions.rest]
@@ -84,6 +85,9 @@ fn everything_that_is_written_arrives() {
     let source = &config.sources[0];
     assert_eq!((source.on_invalid, source.may_address), (OnInvalid::Keep, true));
     assert_eq!(source.body_bytes_max, 1024 * 1024);
+    let url = SecretReference::Env("REDIS_URL".to_owned());
+    let keep = Duration::from_secs(2 * 60 * 60);
+    assert_eq!(source.hot_cache, Some(HotCacheConfig::Redis { url, keep }));
     let identify = source.identify.as_ref().unwrap();
     assert_eq!(identify.missing, MissingId::Content);
     assert_eq!(identify.message_type.as_ref().unwrap().text, "\"decision.made\"");
