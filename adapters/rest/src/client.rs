@@ -17,7 +17,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 /// So often the files are looked at, at most.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 /// So long before a certificate expires the warnings begin.
-const WARN_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
+pub(crate) const WARN_BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// One warning a day.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
 
@@ -43,10 +43,10 @@ pub(crate) struct Plan {
 }
 
 /// What stands in the files now.
-struct Files {
-    ca: Option<Vec<u8>>,
-    cert: Option<Vec<u8>>,
-    key: Option<Secret>,
+pub(crate) struct Files {
+    pub(crate) ca: Option<Vec<u8>>,
+    pub(crate) cert: Option<Vec<u8>>,
+    pub(crate) key: Option<Secret>,
 }
 
 /// A client, and when our certificate in it ends.
@@ -106,6 +106,16 @@ impl Client {
         current.built.client.clone()
     }
 
+    /// How it is made.
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// When our certificate ends, if we show one.
+    pub(crate) fn expires(&self) -> Option<Timestamp> {
+        self.lock().built.expires
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Current> {
         // What is inside is whole at every moment.
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
@@ -162,7 +172,7 @@ impl Plan {
         self.ca.is_some() || self.cert.is_some()
     }
 
-    fn read(&self) -> Result<Files, ConfigError> {
+    pub(crate) fn read(&self) -> Result<Files, ConfigError> {
         let file = |key: &str, path: &Option<PathBuf>| match path {
             None => Ok(None),
             Some(path) => std::fs::read(self.secrets.path(path)).map(Some).map_err(|error| {

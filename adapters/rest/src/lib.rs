@@ -63,6 +63,7 @@ mod cloudevents;
 mod incoming;
 mod ingress;
 mod peer;
+mod probe;
 mod problem;
 mod receiver;
 mod request;

@@ -103,6 +103,12 @@ pub(crate) struct Request {
 }
 
 impl Builder {
+    /// Where requests go, as far as no message decides it.
+    pub(crate) fn place(&self) -> Option<Url> {
+        // It was parsed like this before.
+        self.url.with_all("x").parse().ok()
+    }
+
     /// Checks the settings and looks the secrets up.
     pub(crate) fn new(
         settings: &SenderSettings,

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use http::HeaderMap;
 use pabal_core::{
-    Answer, AnswerRule, Bytes, Cause, Clock, ConfigError, Context, Headers, Limits, Message,
-    SendError, Sender, Verdict, by_key,
+    Answer, AnswerRule, Bytes, Cause, Clock, ConfigError, Context, Finding, Headers, Limits,
+    Message, SendError, Sender, Verdict, by_key,
 };
 
 use crate::{
@@ -245,5 +245,12 @@ impl Sender for RestSender {
 
     async fn send(&self, batch: &[Message]) -> Vec<Verdict> {
         by_key(batch, |message| self.one(message)).await
+    }
+
+    async fn probe(&self) -> Vec<Finding> {
+        match self.builder.place() {
+            Some(place) => self.client.probe(&place, &*self.clock).await,
+            None => vec![Finding::fault("the URL cannot be read")],
+        }
     }
 }

@@ -126,6 +126,7 @@ fn source(source: &SourceConfig, show: fn(&Value) -> Value) -> Value {
         "on_invalid": source.on_invalid,
         "may_address": source.may_address,
         "body_max": size(source.body_bytes_max),
+        "redelivery_window": source.redelivery_window.map(days),
         "hot_cache": source.hot_cache.as_ref().map(hot_cache),
         &source.adapter.name: adapter,
     })

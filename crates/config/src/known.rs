@@ -70,9 +70,16 @@ impl Table {
             Self::Retry => &["attempts", "first", "max"],
             Self::Breaker => &["failures", "after", "refusals", "probe_first", "probe_max"],
             Self::Answer => &["format", "charset", "success", "duplicate", "retry", "dead", "else"],
-            Self::Source => {
-                &["id", "title", "read", "on_invalid", "may_address", "body_max", "hot_cache"]
-            }
+            Self::Source => &[
+                "id",
+                "title",
+                "read",
+                "on_invalid",
+                "may_address",
+                "body_max",
+                "redelivery_window",
+                "hot_cache",
+            ],
             Self::HotCache => &["messages", "redis", "keep"],
             Self::Read => &["identify"],
             Self::Identify => &["id", "type", "key", "version", "correlation", "missing"],

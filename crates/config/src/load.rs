@@ -4,13 +4,14 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use pabal_core::{EndpointName, nearest};
 
 use crate::{
     AdapterNames, Config, ConfigSecrets, Fault, Faults, hub, parse::Parser, partner,
-    partner::Partner, place::Layers, source::SourceFile,
+    partner::Partner, place::Layers, retention::days, source::SourceFile,
 };
 
 /// The source of what the command line hands over, which no file names.
@@ -106,6 +107,7 @@ fn read_all(
     all.destinations.sort_by(|a, b| a.name.cmp(&b.name));
     check_references(&all, &mut faults);
     check_link_ids(&all, &mut faults);
+    check_windows(&all, hub.retention.inbox, &mut faults);
     let config = Config {
         dir: directory.to_owned(),
         hub,
@@ -290,6 +292,22 @@ fn check_references(all: &Partner, faults: &mut Faults) {
         };
         let fault = Fault::at_value(position, format!("there is no source `{source}`"));
         faults.push(fault.help(help));
+    }
+}
+
+/// A repeat that comes when its id is forgotten would be taken as new.
+fn check_windows(all: &Partner, inbox: Duration, faults: &mut Faults) {
+    for source in &all.sources {
+        if let Some(window) = source.redelivery_window.filter(|window| *window > inbox) {
+            let position = source.position.child("redelivery_window");
+            let message = format!(
+                "{} is longer than `retention.inbox`, {}: a repeat in between would be taken twice",
+                days(window),
+                days(inbox)
+            );
+            let fault = Fault::at_value(&position, message);
+            faults.push(fault.help("make `retention.inbox` in hub.toml at least as long"));
+        }
     }
 }
 

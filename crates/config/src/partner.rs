@@ -118,6 +118,8 @@ struct SourceToml {
     #[serde(default)]
     may_address: bool,
     body_max: Option<ByteSize>,
+    #[serde(default, with = "humantime_serde")]
+    redelivery_window: Option<Duration>,
     hot_cache: Option<HotCacheToml>,
 }
 
@@ -387,6 +389,7 @@ fn source(
         on_invalid: read.on_invalid,
         may_address: read.may_address,
         body_bytes_max: own_max.unwrap_or(body_bytes_max),
+        redelivery_window: read.redelivery_window,
         hot_cache,
         adapter,
         position,

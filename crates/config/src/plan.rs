@@ -155,6 +155,9 @@ pub struct SourceConfig {
     pub may_address: bool,
     /// The largest body it may hand over, in bytes.
     pub body_bytes_max: usize,
+    /// For how long after the first time it may hand the same message over again; never longer than
+    /// `retention.inbox`. `None`: nobody said.
+    pub redelivery_window: Option<Duration>,
     /// Where repeats are looked for first.
     pub hot_cache: Option<HotCacheConfig>,
     /// How it is received.

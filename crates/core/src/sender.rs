@@ -4,7 +4,7 @@ use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
 
-use crate::{Message, Stop, Verdict};
+use crate::{Finding, Message, Stop, Verdict};
 
 /// Anything that takes responsibility for messages: a broker, a partner's API, a directory, and
 /// the hub's own inbox.
@@ -22,6 +22,13 @@ pub trait Sender: Debug + Send + Sync {
     /// failure the rest of that key gets `NotSent` ([`crate::by_key`] does this). Dropping the
     /// future loses nothing: what has no verdict counts as failed.
     async fn send(&self, batch: &[Message]) -> Vec<Verdict>;
+
+    /// Looks at the other side without handing anything over, and says what was found, worst first;
+    /// nothing if all is well. The caller sets the time limit: dropping the future leaves nothing
+    /// behind.
+    async fn probe(&self) -> Vec<Finding> {
+        Vec::new()
+    }
 }
 
 /// What one call of [`Sender::send`] may carry.
@@ -55,6 +62,11 @@ pub trait Receiver: Debug + Send + Sync {
     /// # Errors
     /// If it cannot go on by itself; the engine runs it again after a pause.
     async fn run(&self, inbox: Arc<dyn Sender>, stop: Stop) -> Result<(), ReceiveError>;
+
+    /// Looks at the origin without taking anything from it; see [`Sender::probe`].
+    async fn probe(&self) -> Vec<Finding> {
+        Vec::new()
+    }
 }
 
 /// Why a receiver gave up; the engine starts it again after a pause.

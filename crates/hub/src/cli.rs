@@ -53,7 +53,11 @@ pub(crate) enum Command {
     /// The whole job on this machine: hub, play agencies, traffic, faults, a verified count at the end
     Demo(Demo),
     /// Checks all of the configuration, offline
-    Check,
+    Check {
+        /// Then looks at the store, every source and every destination, without handing anything over
+        #[arg(long)]
+        connect: bool,
+    },
     /// Hands a message over
     Send(Send),
     /// Sources and destinations: waiting, held, oldest, dead, breaker

@@ -12,6 +12,7 @@ use pabal_store_sqlite::{LockError, RunLock};
 
 use crate::{
     api::{self, types::Phase},
+    check,
     cli::{self, Cli, Command},
     client::Client,
     commands, demo, logging, out,
@@ -22,9 +23,9 @@ use crate::{
 };
 
 /// What failed.
-const FAILED: u8 = 1;
+pub(crate) const FAILED: u8 = 1;
 /// Wrong use, or a configuration that is refused.
-const WRONG: u8 = 2;
+pub(crate) const WRONG: u8 = 2;
 
 /// How long a command waits for another one that holds the store.
 const ANOTHER_COMMAND: Duration = Duration::from_secs(3);
@@ -97,7 +98,9 @@ impl Hub {
         };
         match command {
             Command::Run => run(&load(Depth::Parts)?, clock).await,
-            Command::Check => check(load(Depth::Parts), global.json),
+            Command::Check { connect } => {
+                Box::pin(check::check(load(Depth::Parts), connect, global.json, clock)).await
+            }
             Command::Config(cli::Config::Show) => {
                 load(Depth::Files)?.show(global.json).map(|()| ExitCode::SUCCESS)
             }
@@ -148,44 +151,6 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     }
     out::failure(error);
     ExitCode::from(if error.is::<out::WrongUse>() { WRONG } else { FAILED })
-}
-
-/// A fault for programs.
-fn fault(fault: &pabal_config::Fault) -> serde_json::Value {
-    serde_json::json!({
-        "file": fault.file,
-        "line": fault.line_column.map(|(line, _)| line),
-        "column": fault.line_column.map(|(_, column)| column),
-        "key": fault.key,
-        "message": fault.message,
-        "help": fault.help,
-    })
-}
-
-/// `pabal check`
-fn check(plan: Result<Plan>, json: bool) -> Result<ExitCode> {
-    let plan = match plan {
-        Ok(plan) => plan,
-        Err(error) => match error.downcast_ref::<Faults>() {
-            Some(faults) if json => {
-                out::json(&faults.iter().map(fault).collect::<Vec<_>>())?;
-                return Ok(ExitCode::from(WRONG));
-            }
-            _ => return Err(error),
-        },
-    };
-    for note in plan.notes() {
-        out::note(format_args!("note: {note}"));
-    }
-    let (sources, destinations) = (plan.sources().len(), plan.destinations().len());
-    if json {
-        out::json(&serde_json::json!([]))?;
-    } else {
-        out::line(format_args!(
-            "the configuration is fine: {sources} sources, {destinations} destinations"
-        ));
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// `pabal migrate`

@@ -10,6 +10,7 @@
 //! ```
 
 mod api;
+mod check;
 mod cli;
 mod client;
 mod commands;

@@ -13,7 +13,7 @@ use serde::Serialize;
 const WIDTH_MIN: u16 = 40;
 
 /// Of plain facts, where nobody can say how wide the page is.
-const WIDTH_WITHOUT_TERMINAL: u16 = 100;
+pub(crate) const WIDTH_WITHOUT_TERMINAL: u16 = 100;
 
 /// What was asked for cannot be meant: exit code 2.
 #[derive(Debug, thiserror::Error)]

@@ -11,8 +11,8 @@ use anyhow::Result;
 use pabal_adapter_rest::Ingress;
 use pabal_config::{AdapterNames, Config, Faults, Loaded, LogFormat, StoreConfig, TlsConfig};
 use pabal_core::{
-    Adapter, Clock, ConfigError, EndpointName, Retention, Secret, SecretReference, Secrets, State,
-    Store, SystemClock,
+    Adapter, Clock, ConfigError, EndpointName, Finding, Retention, Secret, SecretReference,
+    Secrets, State, Store, SystemClock,
 };
 use pabal_engine::{Destination, Source};
 
@@ -85,12 +85,22 @@ impl Plan {
         if faults.is_empty() { Ok(plan) } else { Err(faults.into()) }
     }
 
+    /// All parts, without a store: good for looking at what is at the other end of them.
+    ///
+    /// # Errors
+    /// All faults of all parts.
+    pub(crate) fn parts(
+        &self,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<(Vec<Source>, Vec<Destination>), Faults> {
+        let state = |_: &EndpointName| Arc::new(NoState) as Arc<dyn State>;
+        Composer::new(&self.config, Some(&self.adapters), clock, &state).build()
+    }
+
     /// What only shows when the parts are built; they are dropped again.
     fn faults(&self) -> Faults {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let state = |_: &EndpointName| Arc::new(NoState) as Arc<dyn State>;
-        let built = Composer::new(&self.config, Some(&self.adapters), &clock, &state).build();
-        let mut faults = built.err().unwrap_or_default();
+        let mut faults = self.parts(&clock).err().unwrap_or_default();
         let hub = &self.config.hub;
         let mut refuse = |key: &str, error: ConfigError| {
             let position = hub.position.below(key);
@@ -135,6 +145,27 @@ impl Plan {
             )
         });
         ignored.chain(open).collect()
+    }
+
+    /// What the files leave open and no look at the other side can tell, by partner or source.
+    pub(crate) fn open_questions(&self) -> Vec<(String, Finding)> {
+        let nobody = self.config.partners.iter().filter(|partner| partner.contacts.is_empty());
+        let nobody = nobody.map(|partner| {
+            let what = "an alarm about its links names nobody to call";
+            let help = "contacts = [{ name = \"…\", phone = \"…\" }] in its file";
+            (partner.id.clone(), Finding::note(what).help(help))
+        });
+        let endless = self.config.sources.iter().filter(|it| it.redelivery_window.is_none());
+        let endless = endless.map(|source| {
+            let what = format!(
+                "nobody says for how long it hands the same message over again; its ids are \
+                 remembered for {}",
+                out::span(self.retention().inbox)
+            );
+            let help = "redelivery_window = \"7d\", as the origin's own side has it";
+            (source.name.to_string(), Finding::note(what).help(help))
+        });
+        nobody.chain(endless).collect()
     }
 
     /// Sources that anybody on the network can hand over to.

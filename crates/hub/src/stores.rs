@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use pabal_config::StoreConfig;
-use pabal_core::{Clock, Store};
+use pabal_core::{Clock, Finding, Store};
 use pabal_store_postgres::PostgresStore;
 use pabal_store_sqlite::{LockError, RunLock, SqliteStore};
 
@@ -99,6 +99,18 @@ pub(crate) async fn migrate(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Option
     let _lock = lock(plan, &*clock).await?;
     open(plan, clock).await?;
     Ok(None)
+}
+
+/// Looks at the store without changing anything in it.
+pub(crate) async fn probe(plan: &Plan) -> Vec<Finding> {
+    match postgres(plan) {
+        Ok(Some(options)) => PostgresStore::probe(&options).await,
+        Ok(None) => {
+            let (path, hub_name) = (plan.place().to_owned(), plan.hub().to_owned());
+            SqliteStore::probe(&pabal_store_sqlite::Options { path, hub_name }).await
+        }
+        Err(error) => vec![Finding::fault(error.to_string())],
+    }
 }
 
 fn postgres(plan: &Plan) -> Result<Option<pabal_store_postgres::Options>> {

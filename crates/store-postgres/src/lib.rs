@@ -16,6 +16,7 @@ mod messages;
 mod migrate;
 mod nodes;
 mod open;
+mod probe;
 mod replay;
 mod route;
 mod rows;

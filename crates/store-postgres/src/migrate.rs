@@ -13,6 +13,11 @@ use crate::{
 
 const MIGRATIONS: &[(i64, &str, &str)] =
     &[(1, "init", include_str!("../../../migrations/postgres/0001_init.sql"))];
+/// The last step this version knows.
+pub(crate) fn known() -> i64 {
+    MIGRATIONS.last().map_or(0, |(step, ..)| *step)
+}
+
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE";
 
 impl Server {
@@ -26,7 +31,7 @@ impl Server {
     ) -> Result<Vec<i64>, OpenError> {
         let fail = |error| self.database(error);
         let mut transaction = connection.begin_with(BEGIN).await.map_err(fail)?;
-        let known = MIGRATIONS.last().map_or(0, |(step, ..)| *step);
+        let known = known();
         let mut has = self.step(&mut transaction).await?;
         if has < known {
             let pending = OpenError::Pending { place: self.place.clone(), has, needs: known };
@@ -54,7 +59,7 @@ impl Server {
     }
 
     /// The last step applied; 0: none.
-    async fn step(&self, connection: &mut PgConnection) -> Result<i64, OpenError> {
+    pub(crate) async fn step(&self, connection: &mut PgConnection) -> Result<i64, OpenError> {
         let there = "SELECT to_regclass('pabal._migrations') IS NOT NULL";
         let fail = |error| self.database(error);
         if !connection.fetch_one(there).await.map_err(fail)?.get::<bool, _>(0) {
@@ -81,18 +86,23 @@ impl Server {
         migrator.run_direct(None, connection, false).await.map_err(fail)
     }
 
+    /// The hub whose database it is, if that is written yet.
+    pub(crate) async fn owner(
+        &self,
+        connection: &mut PgConnection,
+    ) -> Result<Option<String>, OpenError> {
+        let stored = "SELECT value FROM pabal.meta WHERE name = 'hub'";
+        let stored = sqlx::query_scalar(stored).persistent(false);
+        stored.fetch_optional(connection).await.map_err(|error| self.database(error))
+    }
+
     /// Writes the hub's name into a new database, and compares it with an old one's.
     async fn belongs(
         &self,
         connection: &mut PgConnection,
         hub_name: &str,
     ) -> Result<(), OpenError> {
-        let stored = "SELECT value FROM pabal.meta WHERE name = 'hub'";
-        let mut name: Option<String> = sqlx::query_scalar(stored)
-            .persistent(false)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(|error| self.database(error))?;
+        let mut name = self.owner(connection).await?;
         if name.is_none() {
             let insert = "INSERT INTO pabal.meta (name, value) VALUES ('hub', $1) \
                           ON CONFLICT (name) DO UPDATE SET name = 'hub' RETURNING value";

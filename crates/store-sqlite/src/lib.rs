@@ -16,6 +16,7 @@ mod lock;
 mod messages;
 mod nodes;
 mod open;
+mod probe;
 mod replay;
 mod route;
 mod rows;

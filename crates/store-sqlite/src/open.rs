@@ -109,6 +109,11 @@ const OPERATORS: u32 = 2;
 const MIGRATIONS: &[(i64, &str, &str)] =
     &[(1, "init", include_str!("../../../migrations/sqlite/0001_init.sql"))];
 
+/// The last step this version knows.
+pub(crate) fn known() -> i64 {
+    MIGRATIONS.last().map_or(0, |(version, ..)| *version)
+}
+
 fn migrator() -> Migrator {
     let steps = MIGRATIONS.iter().map(|(version, name, sql)| {
         let kind = MigrationType::Simple;
@@ -195,11 +200,9 @@ fn prepare(path: &Path) -> Result<(), OpenError> {
 
 async fn migrate(write: &SqlitePool, path: &Path) -> Result<(), OpenError> {
     migrator().run(write).await.map_err(|error| match error {
-        MigrateError::VersionMissing(step) => OpenError::Newer {
-            path: path.to_owned(),
-            step,
-            known: MIGRATIONS.last().map_or(0, |(version, ..)| *version),
-        },
+        MigrateError::VersionMissing(step) => {
+            OpenError::Newer { path: path.to_owned(), step, known: known() }
+        }
         error => OpenError::Migrate { path: path.to_owned(), error },
     })
 }

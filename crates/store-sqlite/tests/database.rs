@@ -7,7 +7,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use pabal_core::{Accepted, EndpointName, Entry, Fingerprint, ManualClock, Message, MessageId};
 use pabal_core::{NewMessage, Store};
 use pabal_store_sqlite::{OpenError, Options, SqliteStore};
-use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
+use sqlx::{Connection, Executor, SqliteConnection, sqlite::SqliteConnectOptions};
 
 async fn open(path: &Path, hub_name: &str) -> Result<SqliteStore, OpenError> {
     let options = Options { path: path.to_owned(), hub_name: hub_name.to_owned() };
@@ -164,4 +164,33 @@ async fn the_hot_table_stays_small_and_its_reads_use_an_index() {
     .await
     .unwrap();
     assert_eq!(indexes, 2, "every index of the hot table is paid with every message");
+}
+
+#[tokio::test]
+async fn a_look_makes_nothing_and_tells_whose_the_file_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("var/hub.db");
+    let look = async |hub_name: &str| {
+        let options = Options { path: path.clone(), hub_name: hub_name.to_owned() };
+        let found = SqliteStore::probe(&options).await;
+        let told = found.into_iter().map(|it| (it.severity, it.what)).next();
+        told.map(|(severity, what)| format!("{severity:?}: {what}"))
+    };
+    assert!(look("hub").await.is_some_and(|told| told.starts_with("Note: there is no")));
+    assert!(!folder.path().join("var").exists());
+    let store = open(&path, "hub").await.unwrap();
+    // Also while a hub runs on it.
+    assert_eq!(look("hub").await, None);
+    let told = look("other").await.unwrap();
+    assert!(told.contains("belongs to hub `hub`") && told.starts_with("Fault"), "{told}");
+    store.close().await;
+    stranger(&path)
+        .await
+        .execute("UPDATE _pabal_migrations SET version = version + 1")
+        .await
+        .unwrap();
+    let told = look("hub").await.unwrap();
+    assert!(told.contains("written by a newer version"), "{told}");
+    std::fs::write(&path, "no database at all, but long enough to be read as one").unwrap();
+    assert!(look("hub").await.is_some_and(|told| told.starts_with("Fault: cannot open")));
 }

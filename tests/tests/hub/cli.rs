@@ -28,6 +28,7 @@ async fn send(hub: &Hub, arguments: &[&str]) -> Ran {
 async fn all_that_read(hub: &Hub, message: &str, dead: &str) {
     for command in [
         &["check"][..],
+        &["check", "--connect"],
         &["status"],
         &["messages", "find"],
         &["messages", "find", "--key", "k", "--type", "order.placed", "--since", "1h"],
@@ -228,4 +229,27 @@ async fn a_broken_configuration_is_told_with_all_faults_at_once_and_neither_chec
 
     fs::write(hub.config().join("hub.toml"), b"name = ").unwrap();
     refused(&hub, &["hub.toml"]).await;
+}
+
+#[tokio::test]
+async fn a_look_at_everything_finds_the_partner_that_is_down_and_hands_nothing_over() {
+    let mut partner = partner().await;
+    let hub = setup(&partner).prepare();
+    let look = async || hub.cli(&["check", "--connect", "--json"]).await;
+    let fine = look().await.json();
+    let of = |looked: &Value, kind: &str| {
+        let all = looked.as_array().unwrap();
+        all.iter().find(|it| it["kind"] == kind).unwrap()["findings"].clone()
+    };
+    assert_eq!(of(&fine, "destination"), json!([]));
+    assert_eq!(of(&fine, "store")[0]["severity"], "note");
+    assert!(!hub.database().exists(), "looking makes nothing");
+    partner.down().await;
+    let found = of(&look().await.json_with(1), "destination");
+    assert_eq!(found[0]["severity"], "fault", "{found}");
+    assert!(found[0]["what"].as_str().unwrap().starts_with("cannot connect to 127.0.0.1"));
+    let text = hub.cli(&["check", "--connect"]).await;
+    assert!(text.exits_with(1).contains("welfare/orders"));
+    assert!(hub.cli(&["check"]).await.ok().starts_with("the configuration is fine"));
+    assert_eq!(partner.requests().len(), 0);
 }

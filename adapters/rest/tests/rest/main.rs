@@ -5,6 +5,7 @@
 mod answers;
 mod conformance;
 mod http2;
+mod probing;
 mod receiving;
 mod refusing;
 

@@ -187,6 +187,24 @@ retention = { bodies = "14d", inbox = "30d" }
 }
 
 #[test]
+fn a_repeat_may_not_come_later_than_ids_are_remembered() {
+    let load = |window: &str| {
+        let line = format!(
+            "[source.decisions]\nredelivery_window = \"{window}\"\n[source.decisions.rest]"
+        );
+        let partner = WELFARE.replace("[source.decisions.rest]", &line);
+        let hub = format!("{HUB}retention = {{ inbox = \"30d\" }}\n");
+        Directory::with(&[("hub.toml", &hub), ("partners/welfare.toml", &partner)]).load()
+    };
+    let config = load("30d").unwrap();
+    assert_eq!(config.sources[0].redelivery_window, Some(Duration::from_secs(30 * 86_400)));
+    assert!(config.effective_toml().contains("redelivery_window = \"30d\""));
+    let faults = load("31d").unwrap_err().to_string();
+    assert!(faults.contains("31d is longer than `retention.inbox`, 30d"), "{faults}");
+    assert!(faults.contains("welfare.toml"), "{faults}");
+}
+
+#[test]
 fn a_difference_that_is_not_printed_is_one_all_the_same() {
     let hash = |header: &str| {
         let partner =

@@ -34,7 +34,7 @@ pub(crate) async fn operate(
         // These do not get here: they need no hub, or are one.
         Command::Run
         | Command::Demo(_)
-        | Command::Check
+        | Command::Check { .. }
         | Command::Config(_)
         | Command::Migrate => Ok(()),
     }

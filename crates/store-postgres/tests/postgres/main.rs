@@ -11,3 +11,4 @@ mod midnight;
 mod opening;
 mod partitions;
 mod pooled;
+mod probing;
