@@ -80,7 +80,7 @@ impl Judge<'_> {
         let status = judged.status.unwrap_or_default();
         let fate = Fate::of(status);
         let retry_after = retry_after(headers, self.now);
-        let receipt = |duplicate| Ok(Receipt { remote_id: None, duplicate, answer: None });
+        let receipt = |duplicate| Ok(Receipt { duplicate, ..Receipt::default() });
         let said = || Cause::with(format!("HTTP {status}"), text(&kept));
         let meaning = self.status.get(&status).map(|meaning| match meaning {
             StatusMeaning::Success => Judgement::Success,

@@ -117,6 +117,7 @@ pub fn cases() -> Vec<Case> {
             only_a_spent_attempt_counts,
             a_settle_names_number_message_destination_and_round,
             a_large_group_gets_one_answer_each,
+            a_stale_delivery_is_told_as_such,
             a_late_success_is_recorded,
             a_late_success_of_an_earlier_round_changes_nothing,
             pinned_bytes_survive_retry_death_and_replay,

@@ -221,7 +221,7 @@ pub struct MessageSummary {
     pub received: Timestamp,
     /// The body's size in bytes.
     pub size: u64,
-    /// One word per delivery: `destination: waiting | delivered | dead | unrouted`.
+    /// One word per delivery: `destination: waiting | delivered | stale | dead | unrouted`.
     pub deliveries: Vec<DeliverySummary>,
 }
 
@@ -248,6 +248,8 @@ pub enum DeliveryState {
     Waiting,
     /// The other side holds it.
     Delivered,
+    /// The other side dropped it, because it holds a newer version of its key.
+    Stale,
     /// Set aside.
     Dead,
     /// Given up by an operator.
@@ -280,7 +282,8 @@ pub struct LogLine {
     pub at: Timestamp,
     /// To whom.
     pub destination: EndpointName,
-    /// `delivered`, `duplicate`, `unreachable`, `transient`, `permanent`, `discarded` or `replayed`.
+    /// `delivered`, `duplicate`, `stale`, `unreachable`, `transient`, `permanent`, `discarded` or
+    /// `replayed`.
     pub outcome: String,
     /// How long the attempt took, in milliseconds.
     pub duration_ms: u64,

@@ -323,7 +323,7 @@ pub struct Settlement {
 /// One attempt for the log.
 #[derive(Debug, Clone, Default)]
 pub struct Attempt {
-    /// `delivered`, `duplicate`, `unreachable`, `transient` or `permanent`.
+    /// `delivered`, `duplicate`, `stale`, `unreachable`, `transient` or `permanent`.
     pub outcome: &'static str,
     /// How long it took.
     pub duration: Duration,

@@ -17,6 +17,8 @@ pub struct Receipt {
     pub remote_id: Option<String>,
     /// The other side already had it.
     pub duplicate: bool,
+    /// The other side holds a newer version of its key and dropped this one.
+    pub stale: bool,
     /// What it answered.
     pub answer: Option<Answer>,
 }

@@ -57,14 +57,14 @@ pub enum Event<'a> {
         destination: &'a EndpointName,
         /// Which.
         message: MessageId,
-        /// `delivered`, `duplicate`, `unreachable`, `transient` or `permanent`.
+        /// `delivered`, `duplicate`, `stale`, `unreachable`, `transient` or `permanent`.
         outcome: &'static str,
         /// Whether it spent one of the message's attempts.
         spent: bool,
         /// How long it took.
         duration: Duration,
     },
-    /// The other side holds a message, and the store knows.
+    /// The other side holds a message, or a newer version of it, and the store knows.
     Delivered {
         /// To whom.
         destination: &'a EndpointName,

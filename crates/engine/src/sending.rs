@@ -7,7 +7,8 @@ use std::{
 };
 
 use pabal_core::{
-    Answer, Attempt, Body, Cause, Loaded, Message, Reason, SendError, Store, Verdict, Written,
+    Answer, Attempt, Body, Cause, Loaded, Message, Reason, Receipt, SendError, Store, Verdict,
+    Written,
 };
 use sha2::{Digest, Sha256};
 
@@ -64,7 +65,11 @@ impl Tried {
     pub(crate) fn attempt(&self) -> Attempt {
         let (outcome, cause, answer) = match &self.verdict {
             Ok(receipt) => (
-                if receipt.duplicate { "duplicate" } else { "delivered" },
+                match receipt {
+                    Receipt { stale: true, .. } => "stale",
+                    Receipt { duplicate: true, .. } => "duplicate",
+                    _ => "delivered",
+                },
                 None,
                 receipt.answer.clone(),
             ),
@@ -255,7 +260,6 @@ fn explained(sent: Option<Vec<Verdict>>, count: usize) -> Vec<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pabal_core::Receipt;
 
     #[test]
     fn silence_is_never_success() {

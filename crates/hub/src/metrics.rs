@@ -15,7 +15,8 @@ use prometheus_client::{
 };
 
 /// What an attempt may end as.
-const OUTCOMES: [&str; 5] = ["delivered", "duplicate", "unreachable", "transient", "permanent"];
+const OUTCOMES: [&str; 6] =
+    ["delivered", "duplicate", "stale", "unreachable", "transient", "permanent"];
 const ATTEMPT_BUCKETS: [f64; 8] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0];
 const SECOND_BUCKETS: [f64; 14] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 60.0, 600.0, 3_600.0, 43_200.0];
@@ -65,6 +66,7 @@ pub(crate) struct Metrics {
     dead: Family<OfEndpoint, Whole>,
     unrouted_now: Whole,
     attempts: Family<OfOutcome, Counter>,
+    stale: PerDestination<Counter>,
     delivery_attempts: Distribution,
     delivery_seconds: Distribution,
     breaker: PerDestination<Whole>,
@@ -126,6 +128,7 @@ impl Metrics {
             dead: Family::default(),
             unrouted_now: Gauge::default(),
             attempts: Family::default(),
+            stale: Family::default(),
             delivery_attempts: Family::new_with_constructor(|| Histogram::new(ATTEMPT_BUCKETS)),
             delivery_seconds: Family::new_with_constructor(|| Histogram::new(SECOND_BUCKETS)),
             breaker: Family::default(),
@@ -169,6 +172,11 @@ impl Metrics {
             self.unrouted_now.clone(),
         );
         registry.register("pabal_attempts", "Attempts by outcome", self.attempts.clone());
+        registry.register(
+            "pabal_stale_dropped",
+            "Messages the other side dropped because it holds a newer version of their key",
+            self.stale.clone(),
+        );
         registry.register(
             "pabal_delivery_attempts",
             "Attempts it took until the other side held a message",
@@ -263,6 +271,7 @@ impl Metrics {
                 drop(family.get_or_create(&label));
             }
             drop(self.oldest.get_or_create(&label));
+            drop(self.stale.get_or_create(&label));
             drop(self.delivery_attempts.get_or_create(&label));
             drop(self.delivery_seconds.get_or_create(&label));
             drop(self.dead.get_or_create(&of_endpoint(destination)));
@@ -348,6 +357,9 @@ impl Observer for Metrics {
             }
             Event::Attempt { destination, outcome, .. } => {
                 self.attempts.get_or_create(&of_outcome(destination, outcome)).inc();
+                if outcome == "stale" {
+                    self.stale.get_or_create(&of_destination(destination)).inc();
+                }
             }
             Event::Delivered { destination, attempts, age, .. } => {
                 let label = of_destination(destination);
@@ -420,6 +432,7 @@ mod tests {
             "pabal_unrouted_total{source=\"p/in\"} 0",
             "pabal_delivery_seconds_count{destination=\"q/out\"} 0",
             "pabal_breaker_state{destination=\"q/out\"} 0",
+            "pabal_stale_dropped_total{destination=\"q/out\"} 0",
         ] {
             assert!(before.contains(line), "{line} is not in\n{before}");
         }
@@ -431,6 +444,13 @@ mod tests {
             message,
             attempts: 3,
             age: Duration::from_secs(2),
+        });
+        metrics.observe(Event::Attempt {
+            destination: &destination,
+            message,
+            outcome: "stale",
+            spent: false,
+            duration: Duration::ZERO,
         });
         metrics.observe(Event::Breaker { destination: &destination, cause: Some("HTTP 503") });
         metrics.observe(Event::Lane { destination: &destination, held: true });
@@ -450,6 +470,7 @@ mod tests {
             "pabal_inbox_conflicts_total{source=\"p/in\"} 1",
             "pabal_unrouted_total{source=\"p/in\"} 1",
             "pabal_unrouted_messages 5",
+            "pabal_stale_dropped_total{destination=\"q/out\"} 1",
             "pabal_delivery_attempts_sum{destination=\"q/out\"} 3.0",
             "pabal_breaker_state{destination=\"q/out\"} 1",
             "pabal_lease_held{destination=\"q/out\"} 1",

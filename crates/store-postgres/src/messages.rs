@@ -123,9 +123,10 @@ const DELIVERIES: &str = "\
     UNION ALL SELECT l.* FROM pabal.delivery_log l \
     WHERE l.message = ANY($1) AND l.number IS NULL) \
     SELECT l.message, l.destination, \
-        CASE l.outcome WHEN 'discarded' THEN 'discarded' ELSE 'delivered' END, 0, l.round, \
+        CASE WHEN l.outcome IN ('discarded', 'stale') THEN l.outcome ELSE 'delivered' END, 0, \
+        l.round, \
         NULL::timestamptz, l.id AS place, 0 AS part \
-    FROM lines l WHERE l.outcome IN ('delivered', 'duplicate', 'discarded') \
+    FROM lines l WHERE l.outcome IN ('delivered', 'duplicate', 'stale', 'discarded') \
     UNION ALL SELECT d.message, d.endpoint, 'dead', d.attempts, d.round, NULL, d.id, 1 \
     FROM pabal.dead_letter d WHERE d.message = ANY($1) \
     UNION ALL SELECT o.message, o.destination, 'waiting', o.attempts, o.round, \

@@ -121,7 +121,7 @@ async fn known(
          UNION SELECT message, endpoint FROM pabal.dead_letter \
          WHERE message = ANY($1) AND kind <> 'source' \
          UNION SELECT n.id, l.destination FROM numbers n JOIN pabal.delivery_log l \
-         ON l.number = n.number WHERE l.outcome IN ('delivered', 'duplicate', 'discarded') \
+         ON l.number = n.number WHERE l.outcome IN ('delivered', 'duplicate', 'stale', 'discarded') \
          UNION SELECT message, destination FROM pabal.delivery_log \
          WHERE message = ANY($1) AND number IS NULL",
     )

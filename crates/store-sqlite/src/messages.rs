@@ -118,8 +118,9 @@ const DELIVERIES: &str = "\
     UNION ALL SELECT l.* FROM wanted CROSS JOIN delivery_log l \
     ON l.message = wanted.id AND l.number IS NULL) \
     SELECT l.message, l.destination, \
-        iif(l.outcome = 'discarded', 'discarded', 'delivered'), 0, l.round, NULL, l.id AS place, 0 AS part \
-    FROM lines l WHERE l.outcome IN ('delivered', 'duplicate', 'discarded') \
+        CASE WHEN l.outcome IN ('discarded', 'stale') THEN l.outcome ELSE 'delivered' END, 0, \
+        l.round, NULL, l.id AS place, 0 AS part \
+    FROM lines l WHERE l.outcome IN ('delivered', 'duplicate', 'stale', 'discarded') \
     UNION ALL SELECT d.message, d.endpoint, 'dead', d.attempts, d.round, NULL, d.id, 1 \
     FROM wanted CROSS JOIN dead_letter d ON d.message = wanted.id \
     UNION ALL SELECT o.message, o.destination, 'waiting', o.attempts, o.round, o.due, o.number, 2 \

@@ -82,7 +82,7 @@ async fn add(
          UNION SELECT endpoint FROM dead_letter WHERE message = ?1 AND kind <> 'source' \
          UNION SELECT l.destination FROM message m JOIN delivery_log l \
          ON l.number BETWEEN m.first_number AND m.first_number + m.deliveries - 1 \
-         WHERE m.id = ?1 AND l.outcome IN ('delivered', 'duplicate', 'discarded') \
+         WHERE m.id = ?1 AND l.outcome IN ('delivered', 'duplicate', 'stale', 'discarded') \
          UNION SELECT destination FROM delivery_log WHERE message = ?1 AND number IS NULL",
     )
     .bind(message.id.0);

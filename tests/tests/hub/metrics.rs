@@ -235,6 +235,7 @@ pub(crate) fn check_format(text: &str, more: &[&str]) {
         "pabal_dead_letters",
         "pabal_unrouted_messages",
         "pabal_attempts_total",
+        "pabal_stale_dropped_total",
         "pabal_delivery_attempts",
         "pabal_delivery_seconds",
         "pabal_breaker_state",

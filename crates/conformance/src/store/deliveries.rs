@@ -138,6 +138,25 @@ pub(super) async fn a_large_group_gets_one_answer_each(bench: Bench) {
     assert!(bench.store().settle(bench.epoch, &[]).await.unwrap().is_empty());
 }
 
+pub(super) async fn a_stale_delivery_is_told_as_such(bench: Bench) {
+    let delivery = bench.deliver(&arrival("p/in", "1").to(&["q/out"]).key("k")).await;
+    let mut settlement = settlement(&delivery, Fate::Delivered);
+    settlement.attempt.as_mut().unwrap().outcome = "stale";
+    let answers = bench.store().settle(bench.epoch, &[settlement]).await.unwrap();
+    assert_eq!(answers, [Settled::Done]);
+    assert_eq!(bench.states(delivery.message).await["q/out"], DeliveryState::Stale);
+    assert_eq!(bench.story(delivery.message).await.log[0].outcome, "stale");
+    assert!(bench.numbers().await.is_empty());
+    // It was judged: nobody is asked again.
+    let routing = Routing {
+        message: delivery.message,
+        destinations: vec![name("q/out")],
+        faults: Vec::new(),
+        dead_letter: None,
+    };
+    assert_eq!(bench.store().route(&[routing], &act("reroute")).await.unwrap(), 0);
+}
+
 pub(super) async fn a_late_success_is_recorded(bench: Bench) {
     let new = arrival("p/in", "1").to(&["q/out"]).key("k");
     let (delivery, _) = bench.bury(&new, Holds::Key).await;

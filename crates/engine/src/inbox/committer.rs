@@ -160,7 +160,7 @@ impl Committer {
                 let receipt = |duplicate| Receipt {
                     remote_id: Some(message.to_string()),
                     duplicate,
-                    answer: None,
+                    ..Receipt::default()
                 };
                 (Ok(receipt(duplicate)), Ok(receipt(true)))
             }

@@ -84,7 +84,8 @@ impl Repeats {
             let source = &self.source.name;
             self.shared.observer.observe(Event::Duplicate { source, message });
             let remote_id = Some(message.to_string());
-            verdicts[index] = Some(Ok(Receipt { remote_id, duplicate: true, answer: None }));
+            verdicts[index] =
+                Some(Ok(Receipt { remote_id, duplicate: true, ..Receipt::default() }));
         }
         verdicts
     }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use pabal_core::{DeadReason, Limits, OnDead, Order, Reason, SendError, Writer, Written};
+use pabal_core::{DeadReason, Limits, OnDead, Order, Reason, Receipt, SendError, Writer, Written};
 
 use crate::kit::{Kit, Partner, Step, failed, hand_over, message, ok, text};
 
@@ -23,6 +23,19 @@ async fn a_message_waits_for_the_one_ahead_of_its_key_and_other_keys_pass() {
     assert_eq!(came, ["1", "4"]);
     kit.pass_until(SECOND, || kit.seen.lines("delivered") == 4).await;
     assert_eq!(partner.taken().iter().filter(|n| *n != "4").collect::<Vec<_>>(), ["1", "2", "3"]);
+}
+
+#[tokio::test]
+async fn what_the_other_side_drops_as_stale_is_over_and_told_as_such() {
+    let mut kit = Kit::new().await;
+    let stale = Receipt { stale: true, duplicate: true, ..Receipt::default() };
+    let partner = Partner::new(move |_, _| Step::Say(Ok(stale.clone())));
+    kit.to("tax/all", &partner);
+    let engine = kit.start().await;
+    hand_over(&engine, [message("1", Some("a"), "1"), message("2", Some("a"), "2")]).await;
+    kit.seen.wait("delivered", 2).await;
+    assert_eq!(kit.seen.lines("attempt tax/all stale"), 2);
+    assert_eq!(partner.came(), ["1", "2"]);
 }
 
 #[tokio::test]
