@@ -86,13 +86,12 @@ impl Tail {
                 complete = position.read.len() < PAGE;
                 position.pass(self.store.late_commits_for(), self.clock.elapsed());
             }
-            // Looked for after the page was read and handed out before it: one that was skipped may
-            // be of the same key as one of the page, which was taken after it.
+            // Looked for after the page was read, and handed out with it in the order of the numbers: of
+            // the same key one of the page may be younger than it, and another one older.
             let missed = position.missed(self.clock.elapsed());
             if !missed.is_empty() {
                 let rows = self.store.deliveries(Which::Numbers(&missed), missed.len()).await?;
-                rows.iter().for_each(|row| position.found(row.number));
-                for (destination, rows) in by_destination(rows) {
+                for (destination, rows) in by_destination(position.found(rows)) {
                     if let Some(dispatcher) = self.dispatchers.get(&destination) {
                         let _ = dispatcher.send(Signal::Late(rows));
                     }
@@ -208,7 +207,59 @@ impl Position {
         self.skipped.keys().copied().collect()
     }
 
-    fn found(&mut self, number: Number) {
-        self.skipped.remove(&number);
+    /// Skipped ones that have appeared: those that are older than all that was read last, in order.
+    /// The others take their places in it.
+    fn found(&mut self, mut rows: Vec<Delivery>) -> Vec<Delivery> {
+        for row in &rows {
+            self.skipped.remove(&row.number);
+        }
+        let first = self.read.first().map_or(Number::MAX, |row| row.number);
+        rows.sort_unstable_by_key(|row| row.number);
+        let between = rows.split_off(rows.partition_point(|row| row.number < first));
+        self.read.extend(between);
+        self.read.sort_unstable_by_key(|row| row.number);
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(number: Number) -> Delivery {
+        Delivery {
+            number,
+            message: pabal_core::MessageId::UNASSIGNED,
+            destination: "p/d".parse().unwrap(),
+            slot: 0,
+            key: None,
+            attempts: 0,
+            round: 0,
+            started: 0,
+            due_in: Duration::ZERO,
+            age: Duration::ZERO,
+            size: 0,
+        }
+    }
+
+    fn numbers(rows: &[Delivery]) -> Vec<Number> {
+        rows.iter().map(|row| row.number).collect()
+    }
+
+    #[test]
+    fn what_was_skipped_is_looked_for_and_takes_its_place_among_what_was_read() {
+        let (late_for, now) = (Duration::from_secs(60), Duration::ZERO);
+        let mut position = Position { tail: 10, ..Position::default() };
+        position.read = vec![row(12)];
+        position.pass(late_for, now);
+        position.read = vec![row(14), row(17)];
+        position.pass(late_for, now);
+        assert_eq!(position.missed(now), [11, 13, 15, 16]);
+        let older = position.found(vec![row(16), row(11), row(13)]);
+        assert_eq!((numbers(&older), numbers(&position.read)), (vec![11, 13], vec![14, 16, 17]));
+        assert_eq!(position.missed(now), [15]);
+        position.read.clear();
+        assert_eq!(numbers(&position.found(vec![row(15)])), [15]);
+        assert!(position.read.is_empty() && position.missed(now).is_empty());
     }
 }

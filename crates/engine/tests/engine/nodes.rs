@@ -13,7 +13,10 @@ use async_trait::async_trait;
 use pabal_core::*;
 use pabal_engine::{Destination, Engine, HealthStatus, Setup, Source};
 
-use crate::kit::{Kit, Partner, Step, act, away, failed, hand_over, message, name, ok, text};
+use crate::{
+    kit::{Kit, Partner, Step, act, away, failed, hand_over, message, name, ok, text},
+    wrapped::Wrapped,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -111,6 +114,22 @@ async fn a_node_cut_off_from_the_store_stops_sending_and_another_goes_on_in_orde
     assert!(kit.dead().await.is_empty());
     a.stop().await;
     b.stop().await;
+}
+
+#[tokio::test]
+async fn what_commits_while_the_tail_is_read_is_sent_at_its_place_in_the_key() {
+    for late in 0..4 {
+        let mut kit = Kit::new().await;
+        Wrapped::under(&mut kit, |store| *store.late.lock().unwrap() = Some(late));
+        let partner = Partner::new(|_, _| ok());
+        kit.to("tax/all", &partner);
+        let engine = kit.start().await;
+        // One transaction, of which one delivery is seen a moment later than those around it.
+        hand_over(&engine, numbered(0..5, 1)).await;
+        partner.wait(5).await;
+        engine.stop().await;
+        assert_eq!(first_sends_in_order(&partner).len(), 5, "late: {late}");
+    }
 }
 
 #[tokio::test]
