@@ -19,7 +19,7 @@ use crate::{
 
 const LEASE: &str = "lease = \"2s\"";
 const KEYS: usize = 12;
-const ORDERS: &str = "welfare/orders";
+pub(crate) const ORDERS: &str = "welfare/orders";
 
 /// Two nodes, from `town/orders` to `welfare/orders`.
 async fn two(postgres: Postgres, welfare: &Partner, lanes: u16) -> Nodes {
@@ -34,13 +34,13 @@ async fn two(postgres: Postgres, welfare: &Partner, lanes: u16) -> Nodes {
     nodes
 }
 
-async fn hand_over(node: &Hub, id: &str, key: &str) {
+pub(crate) async fn hand_over(node: &Hub, id: &str, key: &str) {
     let reply = node.hand_over("town/orders", id, &[("ce-partitionkey", key)], "{}").await;
     assert_eq!(reply.status, 202, "{}", reply.text());
 }
 
 /// The numbers of a key in the order of their first sends.
-fn numbers_of(requests: &[Request], key: &str) -> Vec<u32> {
+pub(crate) fn numbers_of(requests: &[Request], key: &str) -> Vec<u32> {
     let of_key = requests.iter().filter(|it| it.header("ce-partitionkey") == Some(key));
     let mut seen = BTreeSet::new();
     of_key
@@ -50,7 +50,7 @@ fn numbers_of(requests: &[Request], key: &str) -> Vec<u32> {
 }
 
 /// The node that holds the only lane, and the other one.
-async fn holder(nodes: &Nodes) -> (usize, usize) {
+pub(crate) async fn holder(nodes: &Nodes) -> (usize, usize) {
     let labels = [("destination", ORDERS)];
     until("a node that holds the lane", async || {
         for number in 0..2 {
@@ -130,21 +130,26 @@ async fn a_node_that_stood_still_past_its_lease_finds_its_lanes_taken_and_its_la
 /// A rolling restart under another number of lanes, with this many messages waiting.
 async fn lanes_are_changed(waiting: usize) {
     const SENT_BY: usize = 50;
+    // Every wait is for so many: its limit does not depend on how many there are.
+    const STEP: usize = 1_000;
     let welfare = Partner::start().await;
     let mut nodes = two(Postgres::shared().await, &welfare, 1).await;
     nodes.node(0).cli(&["pause", ORDERS]).await.ok();
-    let mut sending = JoinSet::new();
-    for key in 0..SENT_BY {
-        let way_in = nodes.node(key % 2).way_in();
-        sending.spawn(async move {
-            for number in 0..waiting / SENT_BY {
-                let (id, of_key) = ((number * SENT_BY + key).to_string(), format!("k{key}"));
+    for begin in (0..waiting).step_by(STEP) {
+        let mut sending = JoinSet::new();
+        for key in 0..SENT_BY {
+            let way_in = nodes.node(key % 2).way_in();
+            sending.spawn(async move {
+                let of_key = format!("k{key}");
                 let headers = [("ce-partitionkey", of_key.as_str())];
-                way_in.hand_over_until_taken("town/orders", &id, &headers, "{}").await;
-            }
-        });
+                for number in (begin..begin + STEP).skip(key).step_by(SENT_BY) {
+                    let id = number.to_string();
+                    way_in.hand_over_until_taken("town/orders", &id, &headers, "{}").await;
+                }
+            });
+        }
+        within(&format!("the hand-overs from {begin}"), sending.join_all()).await;
     }
-    within("the hand-overs", sending.join_all()).await;
     nodes.node(1).cli(&["resume", ORDERS]).await.ok();
     welfare.wait_for_taken(waiting / 20).await;
     let file = takes_all(&welfare, &format!("lanes = 5\n{FAST}"), "");
@@ -153,11 +158,14 @@ async fn lanes_are_changed(waiting: usize) {
         assert!(nodes.node_mut(number).terminate().await.success());
         nodes.node_mut(number).start().await;
     }
-    let taken = welfare.wait_for_taken(waiting).await;
+    for taken in (STEP..=waiting).step_by(STEP) {
+        welfare.wait_for_taken(taken).await;
+    }
     drained(nodes.node(0), &[ORDERS]).await;
-    assert_eq!(welfare.requests().len(), waiting, "nothing was sent twice");
+    let requests = welfare.requests();
+    assert_eq!(requests.len(), waiting, "nothing was sent twice");
     for key in 0..SENT_BY {
-        let numbers = numbers_of(&taken, &format!("k{key}"));
+        let numbers = numbers_of(&requests, &format!("k{key}"));
         assert!(numbers.len() == waiting / SENT_BY && numbers.is_sorted(), "k{key}: {numbers:?}");
     }
     nodes.wait_for_lanes(ORDERS, 5, true).await;
