@@ -15,7 +15,9 @@ use crate::{
     HubSetup, Ran, Reply, WayIn, client,
     command::{build_folder, finish_within},
     log::Log,
-    until, within,
+    until,
+    wall_clock::WallClock,
+    within,
 };
 
 /// The binary under test: `PABAL_BIN`, or what was built beside this test.
@@ -80,6 +82,7 @@ pub struct Hub {
     environment: Vec<(String, String)>,
     pub(crate) client: reqwest::Client,
     log: Log,
+    wall_clock: Option<WallClock>,
     process: Option<Child>,
 }
 
@@ -109,8 +112,14 @@ impl Hub {
             environment,
             client: client(),
             log: Log::default(),
+            wall_clock: None,
             process: None,
         }
+    }
+
+    pub(crate) fn living_by(mut self, wall_clock: Option<WallClock>) -> Self {
+        self.wall_clock = wall_clock;
+        self
     }
 
     // --- its process ---
@@ -134,6 +143,9 @@ impl Hub {
         if let Some(status) = ended {
             panic!("the hub ended with {status}\n{}", self.log.tail(40));
         }
+        if let (Some(clock), Some(pid)) = (&self.wall_clock, self.pid()) {
+            clock.tidy(pid);
+        }
     }
 
     /// Starts it and waits for nothing.
@@ -142,8 +154,11 @@ impl Hub {
     /// If it runs already.
     pub fn spawn(&mut self) {
         assert!(self.process.is_none(), "the hub runs already");
-        let mut child = self
-            .command()
+        let mut command = self.command();
+        if let Some(clock) = &self.wall_clock {
+            clock.rule(&mut command);
+        }
+        let mut child = command
             .arg("run")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -214,6 +229,14 @@ impl Hub {
     /// If it does not run.
     pub fn thaw(&self) {
         self.send(Signal::CONT);
+    }
+
+    /// Steps its wall clock to so many seconds ahead of the machine's; negative: behind it.
+    ///
+    /// # Panics
+    /// If it was not set up with [`HubSetup::own_wall_clock`].
+    pub fn set_wall_clock(&self, seconds: i64) {
+        self.wall_clock.as_ref().expect("it has a wall clock of its own").set(seconds);
     }
 
     fn send(&self, signal: Signal) {

@@ -7,7 +7,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{Hub, free_port, pabal_binary};
+use crate::{Hub, free_port, pabal_binary, wall_clock::WallClock};
 
 /// The variable that holds the URL of a hub's PostgreSQL database.
 pub(crate) const DATABASE_URL: &str = "PABAL_DATABASE_URL";
@@ -26,6 +26,7 @@ pub struct HubSetup {
     on_postgres: bool,
     more: String,
     environment: Vec<(String, String)>,
+    own_wall_clock: bool,
 }
 
 impl HubSetup {
@@ -45,6 +46,7 @@ impl HubSetup {
             on_postgres: false,
             more: String::new(),
             environment: Vec::new(),
+            own_wall_clock: false,
         }
     }
 
@@ -116,6 +118,14 @@ impl HubSetup {
         self
     }
 
+    /// With a wall clock of its own, which [`Hub::set_wall_clock`] steps while it runs. Its commands
+    /// keep the machine's.
+    #[must_use]
+    pub fn own_wall_clock(mut self) -> Self {
+        self.own_wall_clock = true;
+        self
+    }
+
     /// Writes it all down and starts nothing: for commands without a hub.
     ///
     /// # Panics
@@ -146,7 +156,10 @@ impl HubSetup {
         let own =
             if self.on_postgres { format!("test.{}", self.node) } else { "pabal.db".to_owned() };
         let files = self.folder.path().join("var").join(own);
-        Hub::new(self.folder, binary, (self.http, self.admin), files, self.token, self.environment)
+        let wall_clock = self.own_wall_clock.then(|| WallClock::new(self.folder.path()));
+        let ports = (self.http, self.admin);
+        let hub = Hub::new(self.folder, binary, ports, files, self.token, self.environment);
+        hub.living_by(wall_clock)
     }
 
     /// Writes it all down, starts the hub and waits until it is ready.

@@ -52,6 +52,7 @@ mod partner;
 mod proxy;
 mod python;
 mod wait;
+mod wall_clock;
 mod way_in;
 
 pub use answer::{Answer, Gate};

@@ -23,7 +23,11 @@ struct Tool {
 const INITDB: &str =
     "ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || initdb --version >/dev/null 2>&1";
 
-const TOOLS: [Tool; 6] = [
+/// There is no program: the library is there if it makes another one believe it.
+const OTHER_YEAR: &str = "LD_PRELOAD='/usr/$LIB/faketime/libfaketimeMT.so.1' \
+    FAKETIME='@2000-01-02 00:00:00' date +%Y | grep -qx 2000";
+
+const TOOLS: [Tool; 7] = [
     Tool {
         program: "curl",
         check: &["--version"],
@@ -59,6 +63,12 @@ const TOOLS: [Tool; 6] = [
         check: &["--version"],
         package: "systemd",
         needed_for: "checking the unit in deploy/systemd",
+    },
+    Tool {
+        program: "sh",
+        check: &["-c", OTHER_YEAR],
+        package: "libfaketime",
+        needed_for: "hubs whose wall clock is stepped",
     },
 ];
 

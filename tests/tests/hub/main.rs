@@ -20,5 +20,6 @@ mod postgres;
 mod readme;
 mod routing;
 mod secrets;
+mod stepped_clock;
 mod stopping;
 mod support;
