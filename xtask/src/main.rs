@@ -1,7 +1,8 @@
-//! What a developer runs: `cargo xtask test | ci | tidy | mutants | prepare | soak [NAME] | sample`.
+//! What a developer runs: `cargo xtask test | ci | tidy | mutants | prepare | soak [NAME] | bench [NAME] | sample`.
 
 #![expect(clippy::print_stdout, reason = "a command line tool talks on stdout")]
 
+mod bench;
 mod mutants;
 mod prepare;
 mod process;
@@ -24,6 +25,9 @@ cargo xtask prepare         only install what the tests need
 cargo xtask soak            which long scenarios there are
 cargo xtask soak NAME [--input FILE]
                             run one of them at full size, in release mode
+cargo xtask bench           what can be measured
+cargo xtask bench NAME [PART]
+                            measure it in release mode; everything it claims is a ratio
 cargo xtask sample          write the sample input of the demo again";
 
 fn main() -> ExitCode {
@@ -63,6 +67,8 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["soak"] => soak::list(),
         ["soak", name] => soak::run(name, None),
         ["soak", name, "--input", input] => soak::run(name, Some(input)),
+        ["bench"] => bench::list(),
+        ["bench", name, rest @ ..] => bench::run(name, rest),
         ["sample"] => sample::run(),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
