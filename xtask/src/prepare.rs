@@ -23,11 +23,15 @@ struct Tool {
 const INITDB: &str =
     "ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || initdb --version >/dev/null 2>&1";
 
+/// So it does with this one.
+const MARIADBD: &str = "{ [ -x /usr/sbin/mariadbd ] || command -v mariadbd; } && \
+                        mariadb --version && command -v mariadb-install-db";
+
 /// There is no program: the library is there if it makes another one believe it.
 const OTHER_YEAR: &str = "LD_PRELOAD='/usr/$LIB/faketime/libfaketimeMT.so.1' \
     FAKETIME='@2000-01-02 00:00:00' date +%Y | grep -qx 2000";
 
-const TOOLS: [Tool; 7] = [
+const TOOLS: [Tool; 8] = [
     Tool {
         program: "curl",
         check: &["--version"],
@@ -51,6 +55,12 @@ const TOOLS: [Tool; 7] = [
         check: &["--version"],
         package: "postgresql-client",
         needed_for: "asking those servers",
+    },
+    Tool {
+        program: "sh",
+        check: &["-c", MARIADBD],
+        package: "mariadb-server",
+        needed_for: "throw-away servers as databases of applications",
     },
     Tool {
         program: "redis-server",

@@ -5,7 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed, and says where")]
 
 pub mod adapter;
+pub mod mariadb;
 pub mod pooler;
 pub mod postgres;
 mod report;
 pub mod store;
+mod throwaway;

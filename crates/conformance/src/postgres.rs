@@ -3,14 +3,18 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::{
         OnceLock,
         atomic::{AtomicU32, Ordering},
     },
 };
+
+use crate::throwaway::{Undertaker, as_user, free_port, make_folder, succeed};
+
+/// PostgreSQL refuses to run as root.
+const USER: &str = "postgres";
 
 /// The role that owns the databases and may change their schemas.
 pub const OWNER: &str = "owner";
@@ -23,8 +27,7 @@ pub struct Server {
     folder: PathBuf,
     port: u16,
     databases: AtomicU32,
-    /// Stops the server and removes the folder once this process is gone: its input then ends.
-    _undertaker: Child,
+    _undertaker: Undertaker,
 }
 
 impl Server {
@@ -41,29 +44,16 @@ impl Server {
     /// If PostgreSQL is not installed, or does not start.
     #[must_use]
     pub fn start(settings: &[&str]) -> Self {
-        let port =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let folder = std::env::temp_dir().join(format!("pabal-postgres-{port}"));
-        fs::create_dir(&folder).unwrap();
+        let port = free_port();
+        let folder = make_folder(&format!("pabal-postgres-{port}"), USER);
         let own = folder.to_str().unwrap();
-        if is_root() {
-            succeed(Command::new("chown").args(["postgres", own]));
-        }
         let data = folder.join("data");
         let initdb =
             ["-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "-U", "postgres"];
         succeed(tool("initdb").args(initdb).arg("-D").arg(&data));
-        let undertaker = format!(
-            "read -r _; {} -D {own}/data -m immediate stop; rm -rf {own}",
-            tool_path("pg_ctl").display()
-        );
-        let undertaker = as_server(Path::new("sh"))
-            .args(["-c", &undertaker])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let pg_ctl = tool_path("pg_ctl");
+        let last = format!("{} -D {own}/data -m immediate stop; rm -rf {own}", pg_ctl.display());
+        let undertaker = Undertaker::called(USER, &last);
         let mut lines = vec![
             format!("port={port}"),
             "listen_addresses='127.0.0.1'".to_owned(),
@@ -135,14 +125,6 @@ impl Server {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Ends its input; it does the rest.
-        let _ = self._undertaker.stdin.take();
-        let _ = self._undertaker.wait();
     }
 }
 
@@ -219,11 +201,6 @@ impl Database<'_> {
     }
 }
 
-fn is_root() -> bool {
-    // No test of ours changes its user: who owns this process's folder is who runs it.
-    std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").unwrap()) == 0
-}
-
 /// The newest PostgreSQL of Debian's folders, or what is in the path.
 fn tool_path(name: &str) -> PathBuf {
     let newest = || {
@@ -238,29 +215,7 @@ fn tool_path(name: &str) -> PathBuf {
 }
 
 fn tool(name: &str) -> Command {
-    as_server(&tool_path(name))
-}
-
-/// PostgreSQL refuses to run as root.
-fn as_server(program: &Path) -> Command {
-    let mut command = if is_root() {
-        let mut command = Command::new("runuser");
-        command.args(["-u", "postgres", "--"]).arg(program);
-        command
-    } else {
-        Command::new(program)
-    };
-    command.current_dir("/").stdin(Stdio::null());
-    command
-}
-
-fn succeed(command: &mut Command) {
-    let output = command.stderr(Stdio::piped()).output();
-    let output = output.unwrap_or_else(|error| {
-        panic!("{command:?}: {error}; PostgreSQL is installed by `cargo xtask test`")
-    });
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {error}");
+    as_user(USER, &tool_path(name))
 }
 
 fn append(path: &Path, text: &str) {
