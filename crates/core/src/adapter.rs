@@ -45,6 +45,9 @@ pub struct Context {
     pub state: Arc<dyn State>,
     /// What to make of an answer.
     pub answer: Arc<dyn AnswerRule>,
+    /// Whether the store can commit a statement of an origin's together with its message; see
+    /// [`crate::Store::alongside`].
+    pub alongside: bool,
     /// The largest body it may take or send, in bytes.
     pub body_bytes_max: usize,
 }

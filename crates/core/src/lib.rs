@@ -34,7 +34,7 @@ pub use hot_cache::HotCache;
 pub use housekeeping::{Housekeeping, Retention, Vitals};
 pub use identity::{Fingerprint, Identity, MessageId, slot};
 pub use limits::*;
-pub use message::{Arrival, Body, BodyReference, Headers, Message, Origin};
+pub use message::{Alongside, Arrival, Body, BodyReference, Headers, Message, Origin};
 pub use name::{EndpointName, NameError};
 pub use operate::*;
 pub use ownership::{Beat, Epoch, Lane, LaneHolder, Layout, NodePlan, StandingStill, rank};

@@ -1,5 +1,7 @@
 //! What moves: a message and its parts.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -188,4 +190,18 @@ pub struct Arrival {
     pub hops: u8,
     /// A resume point of the receiver that commits together with the message.
     pub state: Option<StateWrite>,
+    /// What the origin wants done in the transaction that takes the message, where the store is in
+    /// the origin's own database ([`crate::Store::alongside`]).
+    pub alongside: Option<Alongside>,
+}
+
+/// A statement of the origin's that commits together with a message: its row in an outbox table is
+/// marked as sent exactly if the message was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alongside {
+    /// Takes one parameter, the rows of a group of messages as a list of texts, and hits each of
+    /// them once. The same for all messages that can be dealt with together.
+    pub statement: Arc<str>,
+    /// The row this message came from.
+    pub row: String,
 }

@@ -26,6 +26,13 @@ pub trait Store: Debug + Send + Sync {
     /// per entry. A conflict is set aside in the same transaction; an accepted message closes an
     /// earlier set-aside arrival of the same identity. No identity stands twice in a group.
     async fn accept(&self, group: &[Entry]) -> Result<Vec<Accepted>, StoreError>;
+    /// Whether it can commit a statement of an origin's together with its message: that is run for
+    /// what was stored and for what was here already, not for what was set aside. Where it cannot,
+    /// it refuses such a message. A group is refused as well if the statement hits fewer rows than
+    /// there are new messages.
+    fn alongside(&self) -> bool {
+        false
+    }
     /// The fingerprint held under each of these identities, if one is: a read, which counts nothing.
     async fn fingerprints(
         &self,

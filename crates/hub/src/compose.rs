@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use pabal_config::{
     AnswerConfig, AnswerFormat, Config, DestinationConfig, Fault, Faults, HotCacheConfig,
-    IdentifyConfig, JqText, MissingId, OnInvalid, Position, SourceConfig,
+    IdentifyConfig, JqText, MissingId, OnInvalid, Position, SourceConfig, StoreConfig,
 };
 use pabal_core::{
     Adapter, AnswerRule, Clock, ConfigError, Context, EndpointName, HotCache, Limits, Message,
@@ -189,6 +189,7 @@ impl<'a> Composer<'a> {
             clock: self.clock.clone(),
             state: (self.state)(name),
             answer,
+            alongside: matches!(self.config.hub.store, StoreConfig::Postgres { .. }),
             body_bytes_max: self.config.hub.body_bytes_max,
         }
     }

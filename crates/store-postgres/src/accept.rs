@@ -11,7 +11,7 @@ use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::{
-    Transaction,
+    Transaction, alongside,
     dead_letters::{NewDeadLetter, set_aside},
     execute, fetch,
     inbox::{claim_ids, compare, count_repeats},
@@ -43,6 +43,7 @@ pub(crate) async fn accept(
     put_aside(transaction, group, &answers).await?;
     supersede(transaction, &stored).await?;
     write_states(transaction, group).await?;
+    alongside::run(transaction, group, &answers).await?;
     if let Some(received) = received {
         // Numbers are taken as late as can be: until the commit, others with higher ones are seen
         // first.

@@ -5,6 +5,7 @@
 //! rests on a session: it works behind a transaction pooler, but for listening.
 
 mod accept;
+mod alongside;
 mod claim;
 mod dead_letters;
 mod error;
@@ -102,6 +103,10 @@ impl PostgresStore {
 impl Store for PostgresStore {
     async fn accept(&self, group: &[Entry]) -> Result<Vec<Accepted>, StoreError> {
         Ok(begin_and_end!(self, transaction => accept::accept(transaction, group)))
+    }
+
+    fn alongside(&self) -> bool {
+        true
     }
 
     async fn fingerprints(

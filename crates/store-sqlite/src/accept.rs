@@ -55,6 +55,10 @@ fn messages(group: &[Entry]) -> Result<Vec<Placed<'_>>, StoreError> {
         if new.message.origin.id.is_none() || id == MessageId::UNASSIGNED {
             return Err(StoreError::Rejected("a message without an id".to_owned()));
         }
+        if new.message.arrival.alongside.is_some() {
+            let text = "this store is in no origin's database";
+            return Err(StoreError::Rejected(text.to_owned()));
+        }
         if seen.insert(id, index).is_some() {
             return Err(StoreError::Rejected(format!("message {id} stands twice in a group")));
         }

@@ -130,6 +130,7 @@ pub(crate) fn envelope(row: &mut Columns<'_>) -> Result<Message, StoreError> {
             origin_time: rest.origin_time,
             hops: rest.hops,
             state: None,
+            alongside: None,
         },
     })
 }

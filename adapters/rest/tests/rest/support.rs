@@ -85,6 +85,7 @@ pub(crate) fn context(settings: Value) -> Context {
     // Every test that makes a client needs it; only the first one wins.
     rustls::crypto::ring::default_provider().install_default().ok();
     Context {
+        alongside: false,
         name: name(),
         settings: Settings(settings),
         secrets: Arc::new(TestSecrets::default()),

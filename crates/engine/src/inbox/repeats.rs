@@ -43,7 +43,10 @@ impl Repeats {
             .iter()
             .enumerate()
             .filter_map(|(index, entry)| match entry {
-                Some(Entry::Message(new)) => Some((index, new)),
+                // What is to be done alongside is to be done for a repeat as well.
+                Some(Entry::Message(new)) if new.message.arrival.alongside.is_none() => {
+                    Some((index, new))
+                }
                 _ => None,
             })
             .collect();

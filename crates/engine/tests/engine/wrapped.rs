@@ -107,6 +107,9 @@ macro_rules! wrapped {
                     None => self.inner.fingerprints(which).await,
                 }
             }
+            fn alongside(&self) -> bool {
+                self.inner.alongside()
+            }
             fn shared(&self) -> bool {
                 self.shared
             }
