@@ -188,6 +188,9 @@ pub struct Arrival {
     pub origin_time: Option<Timestamp>,
     /// Through how many hubs it came.
     pub hops: u8,
+    /// The origin cannot be told of a refusal: what is refused is kept as a dead letter, whatever the
+    /// source is set to.
+    pub one_way: bool,
     /// A resume point of the receiver that commits together with the message.
     pub state: Option<StateWrite>,
     /// What the origin wants done in the transaction that takes the message, where the store is in

@@ -132,7 +132,7 @@ impl Inbox {
     /// Takes a message that was set aside before. What still cannot be read is refused, so that it
     /// is not set aside a second time.
     pub(crate) async fn take_again(&self, mut message: Message) -> Verdict {
-        message.arrival.redeliveries = 0;
+        (message.arrival.redeliveries, message.arrival.one_way) = (0, false);
         let source = Source { on_invalid: OnInvalid::Refuse, ..(*self.source).clone() };
         let shared = Arc::clone(&self.shared);
         let entry = tokio::task::spawn_blocking(move || prepare(&source, &shared, message))

@@ -180,8 +180,7 @@ pub(crate) fn envelope(row: &mut Columns<'_>) -> Result<Message, StoreError> {
             redeliveries: rest.redeliveries,
             origin_time: rest.origin_time,
             hops: rest.hops,
-            state: None,
-            alongside: None,
+            ..Arrival::default()
         },
     })
 }

@@ -43,8 +43,7 @@ pub(super) async fn every_field_survives(bench: Bench) {
         redeliveries: 4,
         origin_time: Some("2026-11-30T00:00:00.123456789Z".parse().unwrap()),
         hops: 15,
-        state: None,
-        alongside: None,
+        ..Arrival::default()
     };
     assert_survives(&bench, &identified(message).to(&["q/out"])).await;
 

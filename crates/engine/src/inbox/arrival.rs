@@ -38,7 +38,7 @@ pub(crate) fn prepare(
     match read {
         Ok(entry) => Ok(entry),
         Err(Refusal { reason, error: SendError::Permanent { cause, .. } })
-            if source.on_invalid == OnInvalid::Keep =>
+            if source.on_invalid == OnInvalid::Keep || received.arrival.one_way =>
         {
             Ok(set_aside(storable(received), reason, cause))
         }

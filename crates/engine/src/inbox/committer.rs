@@ -171,7 +171,8 @@ impl Committer {
                     format!("held: sha256 {held}, came: sha256 {}", new.fingerprint),
                 );
                 let error = Err(SendError::permanent(Reason::Conflict, cause));
-                let keeps = self.source.on_invalid == OnInvalid::Keep;
+                let one_way = new.message.arrival.one_way;
+                let keeps = self.source.on_invalid == OnInvalid::Keep || one_way;
                 let verdict = if keeps { Ok(Receipt::default()) } else { error };
                 (verdict.clone(), verdict)
             }

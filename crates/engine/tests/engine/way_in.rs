@@ -92,6 +92,29 @@ async fn a_refused_or_unreadable_message_holds_no_claim_on_its_id() {
 }
 
 #[tokio::test]
+async fn what_is_refused_is_kept_where_the_origin_cannot_be_told() {
+    let mut kit = Kit::new().await;
+    kit.setup.sources[0].body_bytes_max = 10;
+    let engine = kit.start().await;
+    let one_way = |id: &str, body: &'static str| {
+        let mut message = message(id, None, body);
+        message.arrival.one_way = true;
+        message
+    };
+    let batch = [
+        one_way("1", "far too large"),
+        one_way("2", "first"),
+        one_way("2", "second"),
+        one_way("", "x"),
+    ];
+    for verdict in engine.inbox(&name("city/orders")).unwrap().send(&batch).await {
+        verdict.unwrap();
+    }
+    // Too large, another content under a known id, no id.
+    assert_eq!(kit.dead().await.len(), 3);
+}
+
+#[tokio::test]
 async fn three_subscribers_each_get_one_copy_and_an_addressed_message_reaches_exactly_one() {
     let mut kit = Kit::new().await;
     kit.setup.sources[0].may_address = true;
