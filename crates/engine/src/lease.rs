@@ -26,6 +26,8 @@ pub(crate) struct Lease {
     clock: Arc<dyn Clock>,
     /// With less than this left nothing is begun: it would only be cut off.
     margin: Duration,
+    /// For so long after its end nobody takes over: others wait for a tenth of it longer.
+    moment: Duration,
 }
 
 impl Lease {
@@ -34,7 +36,7 @@ impl Lease {
         clock: Arc<dyn Clock>,
         period: Duration,
     ) -> Self {
-        Self { term, clock, margin: period / 4 }
+        Self { term, clock, margin: period / 4, moment: period / 20 }
     }
 
     pub(crate) fn term(&self) -> Term {
@@ -45,6 +47,12 @@ impl Lease {
     pub(crate) fn may_begin(&self) -> bool {
         let left = self.term().until.saturating_sub(self.clock.elapsed());
         !left.is_zero() && left >= self.margin
+    }
+
+    /// How long one may still look at what came, once it has lapsed. Who stood still for longer than
+    /// the lease may find others at work.
+    pub(crate) fn moment(&self) -> Duration {
+        self.moment
     }
 
     /// Returns once this tenure is over.

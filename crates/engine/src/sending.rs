@@ -2,6 +2,7 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
     sync::Arc,
     time::Duration,
 };
@@ -180,22 +181,22 @@ impl Caller {
             })
             .unzip();
         let start = self.clock.elapsed();
-        let mut cut = false;
-        let sent = tokio::select! {
+        let sender = &self.destination.sender;
+        let mut sending = pin!(self.clock.timeout(SEND_LIMIT, sender.send(&messages)));
+        let verdicts = tokio::select! {
             biased;
             // First, so that nothing more is written once another node may hold the lane.
             () = self.lease.lapsed(term.tenure) => {
-                cut = true;
-                None
+                self.unread(sending.as_mut(), messages.len()).await
             }
-            sent = self.clock.timeout(SEND_LIMIT, self.destination.sender.send(&messages)) => sent,
+            sent = &mut sending => Some(explained(sent, messages.len())),
         };
         let duration = self.clock.elapsed().saturating_sub(start);
         let mut alone = alone.then_some(pass);
-        let verdicts = match cut {
-            true => vec![Err(SendError::transient("cut off when the lease ended")); messages.len()],
-            false => explained(sent, messages.len()),
-        };
+        let cut = verdicts.is_none();
+        let verdicts = verdicts.unwrap_or_else(|| {
+            vec![Err(SendError::transient("cut off when the lease ended")); messages.len()]
+        });
         rest.into_iter()
             .zip(verdicts)
             .map(|((key, row, pin, sha256, size, _room), verdict)| Tried {
@@ -210,6 +211,22 @@ impl Caller {
                 cut,
             })
             .collect()
+    }
+
+    /// A receipt that came before the lease ended, or while this process stood still, and lies unread.
+    /// It is true whoever holds the lane; a failure says nothing any more. `None` for a batch: what
+    /// follows in it may be another node's by now, and would be written.
+    async fn unread(
+        &self,
+        sending: Pin<&mut impl Future<Output = Option<Vec<Verdict>>>>,
+        count: usize,
+    ) -> Option<Vec<Verdict>> {
+        if count != 1 {
+            return None;
+        }
+        let sent = self.clock.timeout(self.lease.moment(), sending).await?;
+        let verdicts = explained(sent, count);
+        verdicts.iter().all(Result::is_ok).then_some(verdicts)
     }
 }
 

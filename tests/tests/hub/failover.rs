@@ -127,6 +127,67 @@ async fn a_node_that_stood_still_past_its_lease_finds_its_lanes_taken_and_its_la
     assert_eq!(held, "0");
 }
 
+/// How many sends were written down as delivered.
+async fn delivered(nodes: &Nodes) -> String {
+    let log = "SELECT count(*) FROM pabal.delivery_log WHERE outcome = 'delivered'";
+    nodes.postgres.ask(log).await
+}
+
+#[tokio::test]
+async fn a_receipt_that_came_while_a_node_stood_still_past_its_lease_counts_when_it_wakes_up() {
+    let welfare = Partner::start().await;
+    let nodes = two(Postgres::shared().await, &welfare, 1).await;
+    let (holds, other) = holder(&nodes).await;
+    let (first, repeat) = (Gate::new(), Gate::new());
+    welfare.next([&first, &repeat].map(|gate| Answer::status(200).behind(gate)));
+    for id in 0..10 {
+        hand_over(nodes.node(other), &id.to_string(), "k").await;
+    }
+    welfare.wait_for(1).await;
+    nodes.node(holds).freeze();
+    // The other one took over and sends it again, which takes long.
+    welfare.wait_for(2).await;
+    assert_eq!(delivered(&nodes).await, "0");
+    first.open();
+    welfare.wait_for_taken(1).await;
+    nodes.node(holds).thaw();
+    until("the late receipt", async || (delivered(&nodes).await == "1").then_some(())).await;
+    assert_eq!(welfare.requests().len(), 2, "the repeat is still under way");
+    repeat.open();
+    nodes.node(other).wait_for_log("it was settled before").await;
+    let requests = welfare.wait_for_taken(11).await;
+    assert_eq!(numbers_of(&requests, "k"), (0..10).collect::<Vec<_>>());
+    drained(nodes.node(other), &[ORDERS]).await;
+    assert_eq!((welfare.requests().len(), &*delivered(&nodes).await), (11, "10"));
+    assert!(dead_letters(nodes.node(other)).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_was_received_while_a_node_stood_still_is_not_sent_again_by_one_that_was_slower() {
+    let welfare = Partner::start().await;
+    let nodes = two(Postgres::shared().await, &welfare, 1).await;
+    let (holds, other) = holder(&nodes).await;
+    let gate = Gate::new();
+    welfare.next([Answer::status(200).behind(&gate)]);
+    for id in 0..10 {
+        hand_over(nodes.node(other), &id.to_string(), "k").await;
+    }
+    welfare.wait_for(1).await;
+    // The other one is to take over and not to send yet.
+    nodes.node(other).cli(&["pause", ORDERS]).await.ok();
+    nodes.node(holds).freeze();
+    nodes.node(other).wait_for_log("taken over from a node that did not let go").await;
+    gate.open();
+    welfare.wait_for_taken(1).await;
+    nodes.node(holds).thaw();
+    until("the late receipt", async || (delivered(&nodes).await == "1").then_some(())).await;
+    nodes.node(other).cli(&["resume", ORDERS]).await.ok();
+    let requests = welfare.wait_for_taken(10).await;
+    assert_eq!(numbers_of(&requests, "k"), (0..10).collect::<Vec<_>>());
+    drained(nodes.node(other), &[ORDERS]).await;
+    assert_eq!(welfare.requests().len(), 10, "nothing came twice");
+}
+
 /// A rolling restart under another number of lanes, with this many messages waiting.
 async fn lanes_are_changed(waiting: usize) {
     const SENT_BY: usize = 50;

@@ -133,6 +133,42 @@ async fn what_commits_while_the_tail_is_read_is_sent_at_its_place_in_the_key() {
 }
 
 #[tokio::test]
+async fn a_receipt_that_lies_unread_when_the_lease_has_lapsed_counts_and_of_a_batch_nothing_more_is_sent()
+ {
+    for (batch_max, counts) in [(1, true), (10, false)] {
+        let kit = Kit::new().await;
+        let limits = Limits { batch_max, ..Limits::one_by_one(1 << 20) };
+        let partner =
+            Partner::with(limits, |_, before| if before == 0 { Step::Hold } else { ok() });
+        let (a, _) = kit
+            .node("a", |setup| {
+                let mut destination = to(&partner, 1);
+                destination.concurrency = 1;
+                setup.destinations.push(destination);
+            })
+            .await;
+        hand_over(&a, [message("1", None, "first"), message("2", None, "second")]).await;
+        partner.wait(1).await;
+        // The process stands still for longer than its lease; the answers are there when it wakes up.
+        partner.gate.add_permits(2);
+        kit.clock.advance(SECOND * 20);
+        kit.pass_until(SECOND, || kit.seen.lines("a delivered") == 2).await;
+        let cut = kit.seen.lines("a attempt tax/all transient spent");
+        let came = partner.counts();
+        if counts {
+            assert_eq!((cut, came["first"], came["second"]), (0, 1, 1));
+        } else {
+            assert_eq!(
+                (cut, came["first"], came["second"]),
+                (2, 2, 1),
+                "the second was not written"
+            );
+        }
+        a.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_late_success_is_recorded_and_a_late_failure_is_fenced() {
     let kit = Kit::new().await;
     let partner = Partner::new(|message, _| match text(message).as_str() {
