@@ -1,6 +1,7 @@
 //! Who may depend on whom: `pabal` → everything that does one job → `pabal-core`, siblings never
 //! on each other. Only for its tests may a crate have a sibling (the engine's run on a real store),
-//! but an adapter not even then: what it needs must be there for an adapter out of tree, too.
+//! but an adapter not even then: what it needs must be there for an adapter out of tree, too. What an
+//! application links stands beside all that: it brings nothing of the hub with it.
 
 use super::{Crate, Tree};
 
@@ -29,6 +30,10 @@ const CORE_MAY_USE: [&str; 18] = [
 
 const CORE: &str = "pabal-core";
 const CONFORMANCE: &str = "pabal-conformance";
+const OUTBOX: &str = "pabal-outbox";
+
+/// What the name of an example begins with.
+const EXAMPLE: &str = "pabal-example-";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layer {
@@ -38,6 +43,8 @@ enum Layer {
     Job,
     /// Composes them.
     Hub,
+    /// What an application links, and applications that show it: no part of the hub.
+    Application,
     /// Tests and tools: sees what it likes, seen by none.
     Outside,
 }
@@ -45,8 +52,13 @@ enum Layer {
 fn layer(a_crate: &Crate) -> Option<Layer> {
     Some(match (a_crate.name.as_str(), a_crate.folder.as_str()) {
         (CORE, _) => Layer::Core,
+        (OUTBOX, _) => Layer::Application,
         ("pabal", _) => Layer::Hub,
         ("pabal-tests" | "xtask", _) => Layer::Outside,
+        (name, folder) if folder.starts_with("docs/examples/") => {
+            let expected = folder.replace("docs/examples/", EXAMPLE);
+            return (name == expected).then_some(Layer::Application);
+        }
         (name, folder) if folder.starts_with("adapters/") => {
             let expected = folder.replace("adapters/", "pabal-adapter-");
             return (name == expected).then_some(Layer::Job);
@@ -65,7 +77,8 @@ pub(super) fn check(tree: &Tree) -> Vec<String> {
         let (name, folder) = (&a_crate.name, &a_crate.folder);
         let Some(layer) = layer(a_crate) else {
             faults.push(format!(
-                "{folder}: `{name}` is in no layer: crates/x is called pabal-x, adapters/x pabal-adapter-x"
+                "{folder}: `{name}` is in no layer: crates/x is called pabal-x, adapters/x \
+                 pabal-adapter-x, docs/examples/x pabal-example-x"
             ));
             continue;
         };
@@ -81,8 +94,12 @@ pub(super) fn check(tree: &Tree) -> Vec<String> {
             }
             let allowed = match (layer, other) {
                 (_, "xtask" | "pabal-tests") => false,
+                (_, other) if other.starts_with(EXAMPLE) => false,
                 (Layer::Outside, _) => true,
                 (_, CONFORMANCE) => dependency.dev,
+                // Itself only to have all of its features in its tests.
+                (Layer::Application, OUTBOX) => dependency.dev || name != OUTBOX,
+                (Layer::Application, _) | (_, OUTBOX) => false,
                 (Layer::Hub, _) => true,
                 (Layer::Job, CORE) => true,
                 (Layer::Job, "pabal") | (Layer::Core, _) => false,
@@ -91,7 +108,7 @@ pub(super) fn check(tree: &Tree) -> Vec<String> {
             if !allowed {
                 faults.push(format!(
                     "{folder}: `{name}` may not depend on `{other}`{} (hub → one job each → core; \
-                     conformance only as a dev-dependency)",
+                     conformance only as a dev-dependency; an application links pabal-outbox alone)",
                     if dependency.dev { ", not even for tests" } else { "" }
                 ));
             }
@@ -127,6 +144,16 @@ mod tests {
             ("pabal", "crates/hub", "dev:pabal-tests", 1),
             ("pabal-tests", "tests", "pabal", 0),
             ("xtask", "xtask", "pabal-core", 0),
+            ("pabal-outbox", "crates/outbox", "pabal-core", 1),
+            ("pabal-outbox", "crates/outbox", "dev:pabal-core", 1),
+            ("pabal-outbox", "crates/outbox", "dev:pabal-conformance", 0),
+            ("pabal-outbox", "crates/outbox", "dev:pabal-outbox", 0),
+            ("pabal", "crates/hub", "pabal-outbox", 1),
+            ("pabal-adapter-rest", "adapters/rest", "pabal-outbox", 1),
+            ("pabal-tests", "tests", "pabal-outbox", 0),
+            ("pabal-example-axum", "docs/examples/axum", "pabal-outbox", 0),
+            ("pabal-example-axum", "docs/examples/axum", "pabal-core", 1),
+            ("pabal-tests", "tests", "pabal-example-axum", 1),
         ] {
             assert_eq!(faults(name, folder, &[dependency]), expected, "{name} → {dependency}");
         }
@@ -157,6 +184,8 @@ mod tests {
         assert_eq!(faults("pigeon", "crates/pigeon", &[]), 1);
         assert_eq!(faults("pabal-pigeon", "adapters/pigeon", &[]), 1);
         assert_eq!(faults("pabal-pigeon", "elsewhere", &[]), 1);
+        assert_eq!(faults("pigeon", "docs/examples/pigeon", &[]), 1);
+        assert_eq!(faults("pabal-example-pigeon", "docs/examples/pigeon", &[]), 0);
         assert_eq!(faults("pabal-pigeon", "crates/pigeon", &[]), 0);
     }
 }
