@@ -10,12 +10,13 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqlitePoolOptions},
 };
 
+use crate::name::Dialect;
+
 /// How long one waits for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Connections of one source or destination.
 const CONNECTIONS: u32 = 4;
 
-#[expect(dead_code, reason = "opened, and not yet asked")]
 /// Connections to an application's database. `Debug` says which kind it is, and nothing else.
 #[derive(Clone)]
 pub(crate) enum Pool {
@@ -38,6 +39,15 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
+    /// How it writes things.
+    pub(crate) fn dialect(&self) -> Dialect {
+        match self {
+            Self::Postgres(_) => Dialect::Postgres,
+            Self::MySql(_) => Dialect::MySql,
+            Self::Sqlite(_) => Dialect::Sqlite,
+        }
+    }
+
     /// Opens nothing yet. The URL stands under the key `url`.
     ///
     /// # Errors
@@ -63,7 +73,11 @@ impl Pool {
                 Self::Postgres(pool.connect_lazy_with(options))
             }
             "mysql" | "mariadb" => {
-                let options = MySqlConnectOptions::from_str(url).map_err(|_| unreadable())?;
+                // The mode is the server's own, so that `||` means in a statement what it means there.
+                let options = MySqlConnectOptions::from_str(url)
+                    .map_err(|_| unreadable())?
+                    .pipes_as_concat(false)
+                    .no_engine_substitution(false);
                 let pool =
                     MySqlPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(CONNECT);
                 Self::MySql(pool.connect_lazy_with(options.disable_statement_logging()))

@@ -1,22 +1,25 @@
-//! The sending side: the inbox table of an application.
+//! The sending side: the inbox table of an application. The row that says that a message is here and
+//! what the application does with it are one transaction of its own database.
 
-use pabal_core::{ConfigError, Context, SecretReference, Sender};
-use schemars::JsonSchema;
-use serde::Deserialize;
+mod mysql;
+mod parameter;
+mod postgres;
+mod probe;
+mod sender;
+mod settings;
+mod sql;
+mod sqlite;
+mod transaction;
 
+use pabal_core::{ConfigError, Context, Sender};
+
+pub(crate) use self::settings::InboxSettings;
 use crate::connect::Pool;
-
-/// `[destination.x.database]`: the inbox table of an application.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct InboxSettings {
-    /// Where the database is: `postgres://…`, `mysql://…` or `sqlite:…`.
-    pub url: SecretReference,
-}
 
 /// The sender of one destination.
 pub(crate) fn sender(context: Context) -> Result<Box<dyn Sender>, Vec<ConfigError>> {
     let settings: InboxSettings = context.settings.parse()?;
-    let _pool = Pool::lazy(&settings.url, &*context.secrets).map_err(|error| vec![error])?;
-    Err(vec![ConfigError::new("", "under construction")])
+    let pool = Pool::lazy(&settings.url, &*context.secrets).map_err(|error| vec![error])?;
+    let plan = settings.plan(pool.dialect())?;
+    Ok(Box::new(sender::InboxSender::new(plan, pool, context.clock, context.body_bytes_max)))
 }
