@@ -133,6 +133,21 @@ pub fn repository(path: &str) -> PathBuf {
         .join(path)
 }
 
+/// A binary of this workspace that was built beside this test.
+///
+/// # Panics
+/// If it was not built.
+#[must_use]
+pub fn built(binary: &str) -> PathBuf {
+    let path = build_folder().join(binary);
+    assert!(
+        path.exists(),
+        "{} is not there: run `cargo build -p {binary}`, or all tests by `cargo xtask test`",
+        path.display()
+    );
+    path
+}
+
 /// The folder of the profile this test was built in, e.g. `target/debug`.
 pub(crate) fn build_folder() -> PathBuf {
     let executable = std::env::current_exe().expect("a test knows its own executable");

@@ -87,19 +87,40 @@ impl Postgres {
     /// # Panics
     /// If it cannot be begun.
     pub async fn forgotten_transaction(&self) -> Session {
+        Self::session(&self.runtime(), "BEGIN").await
+    }
+
+    /// A session of the owner that has run these statements and stays open until it is dropped, with
+    /// the locks that they took.
+    ///
+    /// # Panics
+    /// If one of them fails.
+    pub async fn session_after(&self, sql: &str) -> Session {
+        Self::session(&self.owner(), sql).await
+    }
+
+    async fn session(url: &str, sql: &str) -> Session {
         let mut session = Command::new("psql")
-            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &self.runtime()])
+            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .expect("psql can be started");
         let mut stdin = session.stdin.take().expect("it is piped");
-        let begin = b"BEGIN; SELECT 'begun';\n";
-        stdin.write_all(begin).await.expect("psql reads");
+        let statements = format!("{sql};\nSELECT 'done';\n");
+        stdin.write_all(statements.as_bytes()).await.expect("psql reads");
         let stdout = session.stdout.take().expect("it is piped");
-        let answer = within("a transaction", BufReader::new(stdout).lines().next_line()).await;
-        assert_eq!(answer.expect("psql answers").as_deref(), Some("begun"));
+        let mut lines = BufReader::new(stdout).lines();
+        within("a session", async {
+            while let Some(line) = lines.next_line().await.expect("psql answers") {
+                if line == "done" {
+                    return;
+                }
+            }
+            panic!("psql ended: {sql}");
+        })
+        .await;
         Session { _process: session, _stdin: stdin }
     }
 

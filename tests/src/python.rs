@@ -10,22 +10,27 @@ use crate::{Ran, command::build_folder, run};
 /// If there is no such Python yet, or it does not end in time. A script that fails does not panic:
 /// see [`Ran::ok`].
 pub async fn python(script: &str, arguments: &[&str], input: &[u8]) -> Ran {
-    let interpreter = interpreter();
+    let mut all = vec!["-c", script];
+    all.extend(arguments);
+    run(interpreter(), &all, input).await
+}
+
+/// The Python of the tests, with what is pinned for them and for the examples.
+///
+/// # Panics
+/// If it is not there yet.
+#[must_use]
+pub fn interpreter() -> PathBuf {
+    let interpreter = match std::env::var_os("PABAL_PYTHON") {
+        Some(path) => path.into(),
+        None => build_folder().join("../python/bin/python"),
+    };
     assert!(
         interpreter.exists(),
         "{} is not there: run `cargo xtask prepare`",
         interpreter.display()
     );
-    let mut all = vec!["-c", script];
-    all.extend(arguments);
-    run(interpreter, &all, input).await
-}
-
-fn interpreter() -> PathBuf {
-    match std::env::var_os("PABAL_PYTHON") {
-        Some(path) => path.into(),
-        None => build_folder().join("../python/bin/python"),
-    }
+    interpreter
 }
 
 #[cfg(test)]

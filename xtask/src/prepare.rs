@@ -1,5 +1,6 @@
-//! Installs what the tests need and the machine lacks: Debian packages, and a Python environment
-//! of its own under the target directory. Quick when all is there.
+//! Installs what the tests need and the machine lacks: Debian packages, a Python environment of its
+//! own under the target directory, and the modules of the example in JavaScript beside it. Quick when
+//! all is there.
 
 use std::{
     fs,
@@ -31,7 +32,7 @@ const MARIADBD: &str = "{ [ -x /usr/sbin/mariadbd ] || command -v mariadbd; } &&
 const OTHER_YEAR: &str = "LD_PRELOAD='/usr/$LIB/faketime/libfaketimeMT.so.1' \
     FAKETIME='@2000-01-02 00:00:00' date +%Y | grep -qx 2000";
 
-const TOOLS: [Tool; 8] = [
+const TOOLS: &[Tool] = &[
     Tool {
         program: "curl",
         check: &["--version"],
@@ -42,8 +43,15 @@ const TOOLS: [Tool; 8] = [
         program: "python3",
         check: &["-c", "import venv, ensurepip"],
         package: "python3-venv",
-        needed_for: "the CloudEvents and Standard Webhooks libraries",
+        needed_for: "the CloudEvents and Standard Webhooks libraries, and the example in Python",
     },
+    Tool {
+        program: "node",
+        check: &["--version"],
+        package: "nodejs",
+        needed_for: "the example in JavaScript",
+    },
+    Tool { program: "npm", check: &["--version"], package: "npm", needed_for: "its modules" },
     Tool {
         program: "sh",
         check: &["-c", INITDB],
@@ -85,6 +93,7 @@ const TOOLS: [Tool; 8] = [
 /// Installs what is missing; the Python interpreter of the tests.
 pub(crate) fn run_all() -> Result<PathBuf> {
     install_tools()?;
+    node_modules()?;
     python()
 }
 
@@ -136,13 +145,15 @@ fn install_tools() -> Result<()> {
     Ok(())
 }
 
-/// A virtual environment with exactly what `tests/python/requirements.txt` pins.
+/// What the tests' Python gets: the clients that they use, and what the example in Python pins.
+const REQUIREMENTS: [&str; 2] =
+    ["tests/python/requirements.txt", "docs/examples/python-sqlalchemy/requirements.txt"];
+
+/// A virtual environment with exactly what [`REQUIREMENTS`] pin.
 fn python() -> Result<PathBuf> {
     let environment = target_directory()?.join("python");
     let interpreter = environment.join("bin/python");
-    let requirements = root().join("tests/python/requirements.txt");
-    let wanted = fs::read_to_string(&requirements)
-        .with_context(|| format!("{} cannot be read", requirements.display()))?;
+    let wanted = REQUIREMENTS.iter().map(|path| read(path)).collect::<Result<String>>()?;
     // Written last, so that an install that was cut off is done again.
     let stamp = environment.join("installed.txt");
     if is_there(&stamp, &wanted) && succeeds(&interpreter, &["--version"]) {
@@ -154,13 +165,35 @@ fn python() -> Result<PathBuf> {
     let mut install = Command::new(&interpreter);
     install
         .args(["-m", "pip", "install", "--quiet", "--no-input"])
-        .args(["--disable-pip-version-check", "--requirement"])
-        .arg(&requirements);
+        .arg("--disable-pip-version-check")
+        .args(REQUIREMENTS.iter().flat_map(|path| ["--requirement", path]))
+        .current_dir(root());
     run(install).context(
         "the tests need these Python packages from PyPI: check the network or set PIP_INDEX_URL",
     )?;
     fs::write(&stamp, wanted).with_context(|| format!("{} cannot be written", stamp.display()))?;
     Ok(interpreter)
+}
+
+/// The modules that the lock file of the example in JavaScript pins, in its folder.
+fn node_modules() -> Result<()> {
+    const FOLDER: &str = "docs/examples/node-pg";
+    let wanted = read("docs/examples/node-pg/package-lock.json")?;
+    let folder = root().join(FOLDER);
+    // Written last, so that an install that was cut off is done again.
+    let stamp = folder.join("node_modules/installed.json");
+    if is_there(&stamp, &wanted) {
+        return Ok(());
+    }
+    let mut install = Command::new("npm");
+    install.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&folder);
+    run(install).context("the tests need these modules from npm: check the network")?;
+    fs::write(&stamp, wanted).with_context(|| format!("{} cannot be written", stamp.display()))
+}
+
+/// A file of the repository.
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(root().join(path)).with_context(|| format!("{path} cannot be read"))
 }
 
 fn is_there(stamp: &Path, wanted: &str) -> bool {

@@ -11,6 +11,7 @@ mod clients;
 mod delivery;
 mod demo;
 mod deploy;
+mod examples;
 mod failover;
 mod killing;
 mod life;
