@@ -4,6 +4,65 @@
 //! the row from there. The way in is the same thing mirrored: the row that says that a message was
 //! taken and what the application does with it are one transaction.
 //!
+//! # `[source.x.database]`: the outbox table of an application
+//!
+//! ```toml
+//! [source.applications.database]
+//! url       = { env = "WELFARE_DATABASE" }        # postgres://…, mysql://… or sqlite:…
+//! relay     = "notify"
+//! keep_sent = "7d"
+//! ```
+//!
+//! | key | default | meaning |
+//! |---|---|---|
+//! | `url` | must be set | a secret: where the database is, and as whom; TLS by its own parameters (`sslmode=verify-full`, `ssl-mode=VERIFY_IDENTITY`) |
+//! | `table` | `"outbox"` | `table` or `schema.table`, as the database writes it: `migrations/app-side/…/outbox.sql` has it, with the rights it takes |
+//! | `preset` | `"pabal"` | the layout; `"debezium"`: `id`, `aggregatetype`, `aggregateid`, `type`, `payload` |
+//! | `columns` | the preset's | `{ key = "case_no", schema = "" }`: what is called otherwise, or not there |
+//! | `status` | `NEW` `SENT` `FAILED` | `{ new, sent, failed }`: the words in the column of the status |
+//! | `content_type` | `"application/json"` | of a body whose row does not say |
+//! | `relay` | `"poll"` | or `"notify"`: woken by the trigger in `migrations/app-side/postgres/notify.sql` |
+//! | `batch` | `500` | rows taken at once, up to 5000, and no more than 16 MiB of bodies |
+//! | `interval` | `"1s"` | between two looks |
+//! | `idle_interval` | `"5s"` | to this it grows while the table is empty; with `notify` the net |
+//! | `sent` | `"mark"` | or `"delete"`: what becomes of a sent row; without a status it can only be deleted |
+//! | `keep_sent` | for ever | how long sent rows are kept |
+//! | `on_failed` | `"pass"` | or `"hold"`: the rows of a key wait behind one that was refused |
+//! | `one_transaction` | `false` | the hub's store is in this PostgreSQL database: taken and marked in one transaction |
+//! | `notify` | `{ channel = "pabal_outbox" }` | the channel that the trigger notifies |
+//!
+//! | in `columns` | `pabal` | becomes |
+//! |---|---|---|
+//! | `id` | `id` | the origin's id, for ever: text, a whole number or a UUID |
+//! | `order` | `seq` | nothing: rows go in its order; without one by time and id |
+//! | `key` · `aggregate` | `aggregate_id` · `aggregate_type` | the key · the header `ce-aggregatetype` |
+//! | `type` · `body` | `event_type` · `payload` | the message type · the body, byte for byte; text in UTF-8 |
+//! | `content_type` · `schema` · `version` | `content_type` · `schema_version` · `version` | themselves |
+//! | `correlation` · `causation` · `trace` | `correlation_id` · `causation_id` · `traceparent` | themselves |
+//! | `destination` | `destination` | the one destination, if the source `may_address` |
+//! | `headers` | `headers` | headers: a JSON object of strings |
+//! | `time` | `created_at` | CloudEvents `time`; without a zone it is UTC |
+//! | `source` · `subject` | – | CloudEvents `source` and `subject` |
+//! | `status` · `sent` · `retries` · `error` | `status` · `sent_at` · `retry_count` · `last_error` | nothing: written back |
+//!
+//! `id` and `body` must be there; what else a preset names and the table lacks is left out. `jsonb`, and
+//! MySQL's `json`, write the text of a body anew (members in another order, `1E2` as `100`), so that
+//! what arrives is not byte for byte what the application wrote; `bytea`, `text` and `json` of
+//! PostgreSQL keep it.
+//!
+//! | the hub says | the row |
+//! |---|---|
+//! | receipt, a repeat's as well | `SENT` with the time; or deleted |
+//! | refused for good | `FAILED` with the reason; without a status the hub keeps a dead letter, and it counts as sent |
+//! | failed for now | stays `NEW`, `retry_count` grows; its key is tried again later, others pass |
+//! | the hub takes nothing (paused, stopping) | untouched |
+//!
+//! What was sent is known by the status and by nothing else: there is no bookmark that a late commit
+//! could fall behind. A row that somebody else holds keeps the rest of its key waiting. A commit of the
+//! hub whose mark was lost is followed by a repeat, which the hub knows. The application's database has
+//! a transaction of the relay's open while the hub commits a batch, for ten seconds at most; SQLite's is
+//! only locked while marks are written.
+//!
 //! # `[destination.x.database]`: the inbox table of an application
 //!
 //! ```toml

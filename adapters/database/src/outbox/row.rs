@@ -32,9 +32,9 @@ impl Row {
         self.texts[field as usize].as_deref()
     }
 
-    /// The ordering key, if there is anything in it.
-    pub(crate) fn key(&self) -> Option<&str> {
-        self.get(Field::Key).filter(|key| !key.is_empty())
+    /// The id that the application gave it.
+    pub(crate) fn id(&self) -> Option<&str> {
+        self.get(Field::Id)
     }
 
     /// As a message. What the row does not say is left to the source's own rules.
