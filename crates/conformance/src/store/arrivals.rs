@@ -95,23 +95,42 @@ pub(super) async fn a_message_and_its_deliveries_appear_together_or_not_at_all(b
         .collect();
     let store = bench.store();
     let taking = tokio::spawn(async move { store.accept(&group).await });
-    let mut last = false;
-    loop {
-        // Once more after the end, so that the whole group is seen at least once.
-        let done = taking.is_finished();
-        let query = MessageQuery { limit: 300, ..MessageQuery::default() };
-        let seen = bench.store().messages(&query).await.unwrap();
-        assert!(seen.is_empty() || seen.len() == 300, "a part of the group");
-        for summary in &seen {
-            assert_eq!(summary.deliveries.len(), 2, "{summary:?}");
+    let whole = async {
+        let mut last = false;
+        loop {
+            // Once more after the end, so that the whole group is seen at least once.
+            let done = taking.is_finished();
+            let query = MessageQuery { limit: 300, ..MessageQuery::default() };
+            let seen = bench.store().messages(&query).await.unwrap();
+            assert!(seen.is_empty() || seen.len() == 300, "a part of the group");
+            for summary in &seen {
+                assert_eq!(summary.deliveries.len(), 2, "{summary:?}");
+            }
+            if last {
+                assert_eq!(seen.len(), 300);
+                return;
+            }
+            last = done;
+            tokio::task::yield_now().await;
         }
-        if last {
-            assert_eq!(seen.len(), 300);
-            break;
+    };
+    // A look at all of them takes long; these are many.
+    let glances = async {
+        let one = MessageQuery { limit: 1, ..MessageQuery::default() };
+        let store = bench.store();
+        let message = async || !store.messages(&one).await.unwrap().is_empty();
+        let delivery = async || {
+            let first = store.deliveries(Which::Tail { after: 0 }, 1).await;
+            !first.unwrap().is_empty()
+        };
+        while !taking.is_finished() {
+            let (before, waiting) = (message().await, delivery().await);
+            assert!(waiting || !before, "a message without its deliveries");
+            assert!(!waiting || message().await, "deliveries without their message");
+            tokio::task::yield_now().await;
         }
-        last = done;
-        tokio::task::yield_now().await;
-    }
+    };
+    tokio::join!(whole, glances);
     taking.await.unwrap().unwrap();
 }
 
