@@ -2,7 +2,12 @@
 
 use std::{
     net::{Ipv4Addr, TcpListener},
-    sync::atomic::{AtomicU16, Ordering},
+    ops::Range,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener},
+    },
+    sync::{Mutex, PoisonError},
 };
 
 /// Below the range from which the system takes ports for outgoing connections, so that none of
@@ -11,21 +16,37 @@ const FIRST: u16 = 20_000;
 const BLOCK: u16 = 16;
 const BLOCKS: u16 = 750;
 
-/// A port nobody listens on. Test processes that run side by side search in different blocks.
+/// What this process may give out, and what says so to others as long as it lives.
+static OURS: Mutex<(Range<u16>, Vec<UnixListener>)> = Mutex::new((0..0, Vec::new()));
+
+/// A port nobody listens on, and that no other test process is given, now or while this one lives.
 ///
 /// # Panics
-/// If none of the ports is free.
+/// If none is left.
 pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let block = (std::process::id() % u32::from(BLOCKS)) as u16;
-    for _ in 0..BLOCK * BLOCKS {
-        let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = FIRST + (block * BLOCK).wrapping_add(next) % (BLOCK * BLOCKS);
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+    let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+        if let Some(port) = ours.0.find(is_free) {
             return port;
         }
+        let (block, name) = another_block();
+        ours.0 = block;
+        ours.1.push(name);
     }
-    panic!("no port from {FIRST} on is free");
+}
+
+/// A block of ports that no test process has: each has a name that one process at a time can hold.
+fn another_block() -> (Range<u16>, UnixListener) {
+    // Processes begin to look in different places.
+    let first = (std::process::id() % u32::from(BLOCKS)) as u16;
+    let block = (0..BLOCKS).map(|next| (first + next) % BLOCKS).find_map(|block| {
+        let name = SocketAddr::from_abstract_name(format!("pabal-tests-ports-{block}")).ok()?;
+        let held = UnixListener::bind_addr(&name).ok()?;
+        let from = FIRST + block * BLOCK;
+        Some((from..from + BLOCK, held))
+    });
+    block.unwrap_or_else(|| panic!("no port from {FIRST} on is free"))
 }
 
 #[cfg(test)]
