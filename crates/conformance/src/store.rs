@@ -9,6 +9,7 @@ mod housekeeping;
 mod operators;
 mod order;
 mod ownership;
+mod pulls;
 mod replay;
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
@@ -139,6 +140,17 @@ pub fn cases() -> Vec<Case> {
             lanes_that_change_hands_spend_no_attempt,
             what_the_tail_skipped_is_found_later_and_nothing_is_seen_twice,
             the_next_of_a_deep_key_are_read_in_pages_past_what_is_in_front,
+        }
+        pulls {
+            what_was_pulled_is_not_pulled_again_before_its_lease_lapses,
+            nothing_is_pulled_while_an_earlier_one_of_its_key_is_out,
+            racing_pullers_never_get_the_same_and_never_two_of_a_key,
+            a_late_ack_counts_and_a_late_refusal_only_of_the_last_time,
+            what_lapses_counts_goes_alone_and_in_the_end_not_at_all,
+            a_dead_letter_keeps_its_key_from_being_pulled,
+            with_order_all_one_goes_at_a_time_and_without_an_order_nothing_waits,
+            a_pull_is_bounded_in_bytes_and_one_of_any_size_goes,
+            what_stands_behind_a_deep_key_is_found_in_few_pages,
         }
         replay {
             a_replay_pressed_twice_queues_once_with_the_old_number,

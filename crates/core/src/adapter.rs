@@ -3,7 +3,8 @@
 use std::{fmt::Debug, sync::Arc};
 
 use crate::{
-    AnswerRule, Clock, ConfigError, EndpointName, Receiver, Secrets, Sender, Settings, State,
+    AnswerRule, Clock, ConfigError, EndpointName, Pickup, Receiver, Secrets, Sender, Settings,
+    State,
 };
 
 /// JSON Schema of an adapter's own table: for editors and the generated reference.
@@ -28,6 +29,14 @@ pub trait Adapter: Debug + Send + Sync {
     /// # Errors
     /// All faults found in the settings.
     fn receiver(&self, context: Context) -> Result<Box<dyn Receiver>, Vec<ConfigError>>;
+    /// What lets a destination's partner fetch its messages, for an adapter that does not send: asked
+    /// in place of [`Adapter::sender`]. `None`: it sends.
+    ///
+    /// # Errors
+    /// All faults found in the settings.
+    fn pickup(&self, _context: &Context) -> Result<Option<Box<dyn Pickup>>, Vec<ConfigError>> {
+        Ok(None)
+    }
 }
 
 /// What an adapter is given to build one source or destination.

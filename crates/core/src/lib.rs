@@ -2,8 +2,9 @@
 //! opens nothing and spawns nothing.
 //!
 //! Read in this order: [`Message`] is what moves; [`Sender`] is anything that takes responsibility
-//! for messages, the hub's own inbox included; [`Receiver`] brings them; [`Adapter`] makes both for
-//! one transport; [`Store`] remembers and alone decides what may go out next.
+//! for messages, the hub's own inbox included; [`Receiver`] brings them; a [`Pickup`] lets a partner
+//! fetch them; [`Adapter`] makes all three for one transport; [`Store`] remembers and alone decides
+//! what may go out next.
 
 mod adapter;
 mod by_key;
@@ -12,6 +13,7 @@ mod hot_cache;
 mod housekeeping;
 mod identity;
 mod limits;
+mod mailbox;
 mod message;
 mod name;
 mod operate;
@@ -34,6 +36,9 @@ pub use hot_cache::HotCache;
 pub use housekeeping::{Housekeeping, Retention, Vitals};
 pub use identity::{Fingerprint, Identity, MessageId, slot};
 pub use limits::*;
+pub use mailbox::{
+    Handout, LAPSED, Mailbox, Pickup, PullAsk, PullError, PullPage, Pulled, Refusal, Scan,
+};
 pub use message::{Alongside, Arrival, Body, BodyReference, Headers, Message, Origin};
 pub use name::{EndpointName, NameError};
 pub use operate::*;

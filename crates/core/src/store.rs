@@ -10,8 +10,8 @@ use crate::{
     Answer, Beat, Cause, DeadLetter, DeadLetterGroup, DeadLetterQuery, DeadReason, EndpointCounts,
     EndpointName, Epoch, Fingerprint, Holds, Housekeeping, Identity, Lane, LaneHolder, Layout,
     LinkChange, LinkState, Message, MessageId, MessageQuery, MessageStory, MessageSummary,
-    NodePlan, OperatorAct, Order, Retention, StandingStill, StateConflict, StateValue, Vitals,
-    Written,
+    NodePlan, OperatorAct, Order, PullAsk, PullPage, Retention, StandingStill, StateConflict,
+    StateValue, Vitals, Written,
 };
 
 /// The order number of a delivery: never reused, never given out of order.
@@ -104,8 +104,14 @@ pub trait Store: Debug + Send + Sync {
 
     // --- out ---
     /// Writes what became of deliveries: one answer each. A success counts whoever brings it;
-    /// failures only from the epoch that holds the lane.
+    /// failures only from the epoch that holds the lane, or of the last [`Settlement::handout`].
     async fn settle(&self, epoch: Epoch, group: &[Settlement]) -> Result<Vec<Settled>, StoreError>;
+    /// Looks through one page of a destination whose partner fetches its messages, and hands out what
+    /// may go: what is due, with nothing unsettled of its key in front of it and no dead letter that
+    /// holds it. No two calls hand out the same. What had lapsed is counted and logged as an attempt,
+    /// and goes alone.
+    async fn pull(&self, destination: &EndpointName, ask: &PullAsk)
+    -> Result<PullPage, StoreError>;
 
     // --- operators: dead letters ---
     /// In order of their own numbers.
@@ -321,6 +327,9 @@ pub struct Settlement {
     pub destination: EndpointName,
     /// ... in which round: all must fit.
     pub round: u32,
+    /// Where the partner fetches: which time it was handed out. A failure then counts from whoever
+    /// had it last, and of no earlier time.
+    pub handout: Option<u32>,
     /// What was tried, for the log; `None` if nothing was.
     pub attempt: Option<Attempt>,
     /// What follows.

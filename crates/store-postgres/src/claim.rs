@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use pabal_core::{
     Delivery, EndpointName, Epoch, Loaded, MessageId, Number, StoreError, Which, Written, slot,
 };
-use sqlx::QueryBuilder;
+use sqlx::{QueryBuilder, postgres::PgRow};
 
 use crate::{
     PostgresStore, Transaction, execute,
@@ -18,10 +18,7 @@ pub(crate) async fn deliveries(
     which: Which<'_>,
     limit: usize,
 ) -> Result<Vec<Delivery>, StoreError> {
-    let mut sql = QueryBuilder::new(
-        "SELECT number, message, destination, slot, key, attempts, round, started, due, accepted, \
-         size, pabal.time() FROM pabal.outbox WHERE ",
-    );
+    let mut sql = QueryBuilder::new(format!("SELECT {DELIVERY} FROM pabal.outbox WHERE "));
     // Written as one range of an index, from its first column on: a planner that judged the columns
     // one by one would expect a handful of rows, fetch a deep key whole, and sort it.
     match which {
@@ -62,30 +59,35 @@ pub(crate) async fn deliveries(
     }
     sql.push(" LIMIT ").push_bind(saturate(limit as u64));
     let rows = store.fetch(sql.build()).await?;
-    rows.iter()
-        .map(|row| {
-            let mut row = Columns::of(row);
-            let (number, message, destination) = (row.next()?, row.id()?, row.endpoint()?);
-            let slot = u8::try_from(row.next::<i16>()?).unwrap_or_default();
-            let key = row.next::<Option<&str>>()?.map(Into::into);
-            let (attempts, round, started) = (row.count()?, row.count()?, row.count()?);
-            let (due, accepted) = (row.time()?, row.time()?);
-            let (size, now) = (row.large()?, row.time()?);
-            Ok(Delivery {
-                number,
-                message,
-                destination,
-                slot,
-                key,
-                attempts,
-                round,
-                started,
-                due_in: span(now, due),
-                age: span(accepted, now),
-                size,
-            })
-        })
-        .collect()
+    rows.iter().map(delivery).collect()
+}
+
+/// The columns of [`delivery`].
+pub(crate) const DELIVERY: &str = "number, message, destination, slot, key, attempts, round, \
+    started, due, accepted, size, pabal.time()";
+
+/// Reads the columns of [`DELIVERY`].
+pub(crate) fn delivery(row: &PgRow) -> Result<Delivery, StoreError> {
+    let mut row = Columns::of(row);
+    let (number, message, destination) = (row.next()?, row.id()?, row.endpoint()?);
+    let slot = u8::try_from(row.next::<i16>()?).unwrap_or_default();
+    let key = row.next::<Option<&str>>()?.map(Into::into);
+    let (attempts, round, started) = (row.count()?, row.count()?, row.count()?);
+    let (due, accepted) = (row.time()?, row.time()?);
+    let (size, now) = (row.large()?, row.time()?);
+    Ok(Delivery {
+        number,
+        message,
+        destination,
+        slot,
+        key,
+        attempts,
+        round,
+        started,
+        due_in: span(now, due),
+        age: span(accepted, now),
+        size,
+    })
 }
 
 /// Each delivery's message is found by its day, so that one partition is asked; what was moved out of

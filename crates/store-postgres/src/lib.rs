@@ -18,6 +18,7 @@ mod migrate;
 mod nodes;
 mod open;
 mod probe;
+mod pull;
 mod replay;
 mod route;
 mod rows;
@@ -217,6 +218,14 @@ impl Store for PostgresStore {
 
     async fn settle(&self, epoch: Epoch, group: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
         Ok(begin_and_end!(self, transaction => settle::settle(transaction, epoch, group)))
+    }
+
+    async fn pull(
+        &self,
+        destination: &EndpointName,
+        ask: &PullAsk,
+    ) -> Result<PullPage, StoreError> {
+        Ok(begin_and_end!(self, transaction => pull::pull(transaction, destination, ask)))
     }
 
     async fn dead_letters(&self, query: &DeadLetterQuery) -> Result<Vec<DeadLetter>, StoreError> {

@@ -21,6 +21,7 @@ pub(crate) async fn settle(
 ) -> Result<Vec<Settled>, StoreError> {
     let mut answers = vec![Settled::NotThere; group.len()];
     let failed = group.iter().filter(|it| !matches!(it.fate, Fate::Delivered));
+    let failed = failed.filter(|it| it.handout.is_none());
     let failed: BTreeSet<_> = failed.map(|it| it.destination.to_string()).collect();
     let held = match failed.is_empty() {
         true => Held::default(),
@@ -33,7 +34,10 @@ pub(crate) async fn settle(
     for (index, it) in group.iter().enumerate() {
         let delivered = matches!(it.fate, Fate::Delivered);
         let standing = waiting.get(&it.number);
-        let ours = |(.., to, slot): &Standing| held.holds(to.as_str(), *slot);
+        let ours = |(.., to, slot, handout): &Standing| match it.handout {
+            Some(last) => small(last) == *handout,
+            None => held.holds(to.as_str(), *slot),
+        };
         let counts = delivered || standing.is_some_and(ours);
         // Taken out: what stands twice in a group hits once.
         if counts && fits(it, standing) && waiting.remove(&it.number).is_some() {
@@ -66,13 +70,15 @@ pub(crate) async fn settle(
     Ok(answers)
 }
 
-/// What stands under a number: message, round, destination and slot.
-type Standing = (MessageId, u32, EndpointName, i16);
+/// What stands under a number: message, round, destination, slot, and for the so-manieth time it is
+/// handed out, -1 if it is not.
+type Standing = (MessageId, u32, EndpointName, i16, i32);
 
 // Locked in one order, so that two nodes that settle the same deliveries decide one after the other.
-const WAITING: &str = "SELECT number, message, round, destination, slot FROM pabal.outbox \
+const WAITING: &str = "SELECT number, message, round, destination, slot, \
+    CASE WHEN started > 0 THEN attempts + started ELSE -1 END FROM pabal.outbox \
     WHERE number = ANY($1) ORDER BY number FOR UPDATE";
-const DEAD: &str = "SELECT number, message, round, endpoint, slot FROM pabal.dead_letter \
+const DEAD: &str = "SELECT number, message, round, endpoint, slot, -1 FROM pabal.dead_letter \
     WHERE kind = 'delivery' AND number = ANY($1) ORDER BY number FOR UPDATE";
 
 async fn standing(
@@ -86,13 +92,13 @@ async fn standing(
         .map(|row| {
             let mut row = Columns::of(row);
             let number = row.next()?;
-            Ok((number, (row.id()?, row.count()?, row.endpoint()?, row.next()?)))
+            Ok((number, (row.id()?, row.count()?, row.endpoint()?, row.next()?, row.next()?)))
         })
         .collect()
 }
 
 fn fits(it: &Settlement, standing: Option<&Standing>) -> bool {
-    standing.is_some_and(|(message, round, destination, _)| {
+    standing.is_some_and(|(message, round, destination, ..)| {
         *message == it.message && *round == it.round && *destination == it.destination
     })
 }

@@ -82,6 +82,7 @@ fn settlement(delivery: Delivery) -> Settlement {
         message: delivery.message,
         destination: delivery.destination,
         round: delivery.round,
+        handout: None,
         attempt: Some(Attempt {
             outcome: "delivered",
             duration: Duration::from_millis(3),

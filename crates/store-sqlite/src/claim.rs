@@ -6,7 +6,7 @@ use pabal_core::{
     Delivery, EndpointName, Epoch, Loaded, Message, MessageId, Number, StoreError, Which, Written,
     slot,
 };
-use sqlx::{QueryBuilder, SqliteConnection};
+use sqlx::{QueryBuilder, SqliteConnection, sqlite::SqliteRow};
 
 use crate::{
     SqliteStore, execute,
@@ -19,10 +19,7 @@ pub(crate) async fn deliveries(
     which: Which<'_>,
     limit: usize,
 ) -> Result<Vec<Delivery>, StoreError> {
-    let mut sql = QueryBuilder::new(
-        "SELECT number, message, destination, slot, key, attempts, round, started, due, accepted, size \
-         FROM outbox WHERE ",
-    );
+    let mut sql = QueryBuilder::new(format!("SELECT {DELIVERY} FROM outbox WHERE "));
     match which {
         Which::Tail { after } => sql.push("number > ").push_bind(after),
         Which::Destination { destination, after } => sql
@@ -47,24 +44,29 @@ pub(crate) async fn deliveries(
     sql.push(" ORDER BY number LIMIT ").push_bind(i64::try_from(limit).unwrap_or(i64::MAX));
     let rows = store.fetch(sql.build()).await?;
     let now = store.now();
-    rows.iter()
-        .map(|row| {
-            let mut row = Columns::of(row);
-            Ok(Delivery {
-                number: row.next()?,
-                message: row.id()?,
-                destination: row.endpoint()?,
-                slot: row.count()?,
-                key: row.next::<Option<&str>>()?.map(Into::into),
-                attempts: row.count()?,
-                round: row.count()?,
-                started: row.count()?,
-                due_in: span(now, row.next()?),
-                age: span(row.next()?, now),
-                size: row.next::<i64>()?.unsigned_abs(),
-            })
-        })
-        .collect()
+    rows.iter().map(|row| delivery(row, now)).collect()
+}
+
+/// The columns of [`delivery`].
+pub(crate) const DELIVERY: &str =
+    "number, message, destination, slot, key, attempts, round, started, due, accepted, size";
+
+/// Reads the columns of [`DELIVERY`].
+pub(crate) fn delivery(row: &SqliteRow, now: i64) -> Result<Delivery, StoreError> {
+    let mut row = Columns::of(row);
+    Ok(Delivery {
+        number: row.next()?,
+        message: row.id()?,
+        destination: row.endpoint()?,
+        slot: row.count()?,
+        key: row.next::<Option<&str>>()?.map(Into::into),
+        attempts: row.count()?,
+        round: row.count()?,
+        started: row.count()?,
+        due_in: span(now, row.next()?),
+        age: span(row.next()?, now),
+        size: row.next::<i64>()?.unsigned_abs(),
+    })
 }
 
 pub(crate) async fn load(

@@ -17,6 +17,7 @@ mod messages;
 mod nodes;
 mod open;
 mod probe;
+mod pull;
 mod replay;
 mod route;
 mod rows;
@@ -255,6 +256,16 @@ impl Store for SqliteStore {
     async fn settle(&self, epoch: Epoch, group: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
         let mut transaction = self.begin().await?;
         let result = settle::settle(&mut transaction, epoch, group, self.now()).await;
+        end(transaction, result).await
+    }
+
+    async fn pull(
+        &self,
+        destination: &EndpointName,
+        ask: &PullAsk,
+    ) -> Result<PullPage, StoreError> {
+        let mut transaction = self.begin().await?;
+        let result = pull::pull(&mut transaction, destination, ask, self.now()).await;
         end(transaction, result).await
     }
 

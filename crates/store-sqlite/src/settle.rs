@@ -31,7 +31,10 @@ pub(crate) async fn settle(
     for (index, it) in group.iter().enumerate() {
         let delivered = matches!(it.fate, Fate::Delivered);
         let standing = waiting.get(&it.number);
-        let ours = |(.., to, slot): &Standing| held.holds(to.as_str(), *slot);
+        let ours = |(.., to, slot, handout): &Standing| match it.handout {
+            Some(last) => i64::from(last) == *handout,
+            None => held.holds(to.as_str(), *slot),
+        };
         let counts = delivered || standing.is_some_and(ours);
         // Taken out: what stands twice in a group hits once.
         if counts && fits(it, standing) && waiting.remove(&it.number).is_some() {
@@ -64,12 +67,14 @@ pub(crate) async fn settle(
     Ok(answers)
 }
 
-/// What stands under a number: message, round, destination and slot.
-type Standing = (MessageId, u32, EndpointName, i64);
+/// What stands under a number: message, round, destination, slot, and for the so-manieth time it is
+/// handed out, -1 if it is not.
+type Standing = (MessageId, u32, EndpointName, i64, i64);
 
-const WAITING: &str = "SELECT number, message, round, destination, slot FROM outbox \
+const WAITING: &str = "SELECT number, message, round, destination, slot, \
+    iif(started > 0, attempts + started, -1) FROM outbox \
     WHERE number IN (SELECT value FROM json_each(?))";
-const DEAD: &str = "SELECT number, message, round, endpoint, slot FROM dead_letter \
+const DEAD: &str = "SELECT number, message, round, endpoint, slot, -1 FROM dead_letter \
     WHERE kind = 'delivery' AND number IN (SELECT value FROM json_each(?))";
 
 async fn standing(
@@ -83,13 +88,13 @@ async fn standing(
         .map(|row| {
             let mut row = Columns::of(row);
             let number = row.next()?;
-            Ok((number, (row.id()?, row.count()?, row.endpoint()?, row.next()?)))
+            Ok((number, (row.id()?, row.count()?, row.endpoint()?, row.next()?, row.next()?)))
         })
         .collect()
 }
 
 fn fits(it: &Settlement, standing: Option<&Standing>) -> bool {
-    standing.is_some_and(|(message, round, destination, _)| {
+    standing.is_some_and(|(message, round, destination, ..)| {
         *message == it.message && *round == it.round && *destination == it.destination
     })
 }

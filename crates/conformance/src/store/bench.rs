@@ -230,6 +230,7 @@ pub(crate) fn settlement(delivery: &Delivery, fate: Fate) -> Settlement {
         message: delivery.message,
         destination: delivery.destination.clone(),
         round: delivery.round,
+        handout: None,
         attempt: Some(Attempt {
             outcome,
             duration: Duration::from_millis(12),

@@ -238,6 +238,7 @@ impl Dispatcher {
             message: tried.row.message,
             destination: self.caller.destination.name.clone(),
             round: tried.row.round,
+            handout: None,
             attempt: told.is_some().then_some(attempt),
             fate,
         };

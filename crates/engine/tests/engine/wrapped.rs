@@ -157,6 +157,7 @@ wrapped! {
     load(which: &[(Number, MessageId)]) -> Vec<Option<Loaded>>;
     mark_started(epoch: Epoch, starts: &[(Number, u32)]) -> ();
     held(destination: &EndpointName) -> Vec<(Option<String>, Number)>;
+    pull(destination: &EndpointName, ask: &PullAsk) -> PullPage;
     dead_letters(query: &DeadLetterQuery) -> Vec<DeadLetter>;
     dead_letter_groups(query: &DeadLetterQuery) -> Vec<DeadLetterGroup>;
     dead_message(id: i64) -> Option<Message>;

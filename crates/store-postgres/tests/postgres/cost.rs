@@ -66,6 +66,59 @@ async fn the_next_of_a_backlog_and_of_one_deep_key_cost_the_same_however_much_wa
     }
 }
 
+/// Deliveries that may go, one after the other.
+fn fill_due(database: &Database<'_>, rows: u64, key: &str, slot: u8) {
+    fill(database, rows, key, slot);
+    database.ask("UPDATE pabal.outbox SET due = pabal.time() WHERE due > pabal.time()");
+}
+
+#[tokio::test]
+async fn a_pull_costs_the_same_however_deep_the_key_in_front_and_however_many_wait() {
+    let database = prepared(Server::shared()).await;
+    database.note_plans();
+    let store = open(&database).await;
+    let destination = name("q/out");
+    let ask = |scan| PullAsk {
+        order: Order::Key,
+        scan,
+        max: 10,
+        bytes_max: 1_000_000,
+        lease: std::time::Duration::from_secs(60),
+        attempts_max: 12,
+        unsuspected: false,
+    };
+    let cost = async || {
+        let mut costs = Vec::new();
+        for scan in [Scan::Numbers(0), Scan::Numbers(400), Scan::Keys(None)] {
+            let ask = ask(scan);
+            let pull = store.pull(&destination, &ask);
+            costs.push(pages(&database, "pabal.outbox", pull).await.iter().sum::<u64>());
+            database
+                .ask("UPDATE pabal.outbox SET due = pabal.time() - interval '1 s', started = 0");
+        }
+        costs
+    };
+    fill_due(&database, 500, "'k'", slot("k"));
+    fill_due(&database, 500, "'key ' || n", 7);
+    database.ask("VACUUM pabal.outbox");
+    let few = cost().await;
+    fill_due(&database, 20_000, "'k'", slot("k"));
+    fill_due(&database, 20_000, "'further ' || n", 9);
+    database.ask("VACUUM pabal.outbox");
+    // Whether the server has counted the new rows yet or not.
+    let uncounted = cost().await;
+    database.ask("VACUUM ANALYZE pabal.outbox");
+    for many in [uncounted, cost().await] {
+        for (few, many) in few.iter().zip(&many) {
+            // An index may be a level deeper, for each key that is looked at.
+            assert!(
+                *many <= few + few / 2 + 50,
+                "{few} pages with 1,000 waiting, {many} with 41,000"
+            );
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forgotten_transaction_makes_neither_the_tail_read_nor_a_heartbeat_dearer() {
     let database = prepared(Server::shared()).await;

@@ -29,6 +29,7 @@ pub(crate) fn delivered(delivery: &Delivery) -> Settlement {
         message: delivery.message,
         destination: delivery.destination.clone(),
         round: delivery.round,
+        handout: None,
         attempt: Some(Attempt { outcome: "delivered", ..Attempt::default() }),
         fate: Fate::Delivered,
     }
