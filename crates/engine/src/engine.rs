@@ -15,12 +15,13 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    Destination, Setup,
+    Destination, Setup, WayOut,
     careful::Gate,
     dispatcher::{Dispatcher, Signal, Start},
     inbox::{Inbox, Shared},
     keeper::{self, Desk, Exclusive, Keeper, KeeperSignal},
     lease::Lease,
+    mailbox::{self, Mailbox},
     memory::Memory,
     receivers,
     router::Router,
@@ -41,9 +42,30 @@ pub struct Engine {
     grace: Duration,
     wake: Wake,
     broken: Stop,
-    statuses: Vec<Arc<Mutex<DestinationStatus>>>,
+    statuses: Vec<Status>,
     lease: Option<Lease>,
     running: Mutex<Option<Running>>,
+}
+
+/// Where the status of a destination is kept.
+#[derive(Debug)]
+enum Status {
+    Sent(Arc<Mutex<DestinationStatus>>),
+    Fetched(Mailbox),
+}
+
+impl Status {
+    fn get(&self) -> Option<DestinationStatus> {
+        match self {
+            Self::Sent(status) => status.lock().ok().map(|status| status.clone()),
+            Self::Fetched(mailbox) => {
+                let open = DestinationStatus::new(mailbox.name().clone());
+                let paused = mailbox.is_paused();
+                let health = if paused { HealthStatus::Paused } else { HealthStatus::Open };
+                Some(DestinationStatus { health, fetched: true, ..open })
+            }
+        }
+    }
 }
 
 /// What ends with the engine.
@@ -52,6 +74,7 @@ struct Running {
     closing: Stop,
     inboxes: HashMap<EndpointName, Inbox>,
     stop: Stop,
+    /// And pickups.
     receivers: Vec<JoinHandle<()>>,
     committers: Vec<JoinHandle<()>>,
     signals: HashMap<EndpointName, mpsc::UnboundedSender<Signal>>,
@@ -78,12 +101,23 @@ pub struct DestinationStatus {
     /// ... and of how many; 0 while none is held.
     #[serde(default)]
     pub lanes_of: u16,
+    /// Whether its partner fetches the messages, so that nothing is sent.
+    #[serde(default)]
+    pub fetched: bool,
 }
 
 impl DestinationStatus {
     fn new(destination: EndpointName) -> Self {
         let health = HealthStatus::Open;
-        Self { destination, health, in_flight: 0, pace: None, lanes: 0, lanes_of: 0 }
+        Self {
+            destination,
+            health,
+            in_flight: 0,
+            pace: None,
+            lanes: 0,
+            lanes_of: 0,
+            fetched: false,
+        }
     }
 }
 
@@ -178,16 +212,40 @@ impl Engine {
             let (gate, memory) = (Gate::default(), Memory::default());
             let mut desks = HashMap::new();
             let mut dispatchers = Vec::new();
+            let mut mailboxes = HashMap::new();
             for destination in destinations {
-                let destination = Arc::new(destination);
                 let name = destination.name.clone();
+                let sender = match &destination.way {
+                    WayOut::Sent(sender) => Arc::clone(sender),
+                    WayOut::Fetched(pickup) => {
+                        let mailbox = Mailbox::new(mailbox::Start {
+                            name: name.clone(),
+                            order: destination.order,
+                            on_dead: destination.on_dead,
+                            retry: destination.retry.clone(),
+                            lease: pickup.lease(),
+                            store: Arc::clone(&store),
+                            clock: Arc::clone(&clock),
+                            observer: Arc::clone(&observer),
+                            node: lease.clone(),
+                            memory: memory.clone(),
+                            stop: running.stop.clone(),
+                        });
+                        mailbox.pause(paused(&name));
+                        statuses.push(Status::Fetched(mailbox.clone()));
+                        mailboxes.insert(name, (mailbox, Arc::clone(pickup)));
+                        continue;
+                    }
+                };
+                let destination = Arc::new(destination);
                 let status = Arc::new(Mutex::new(DestinationStatus::new(name.clone())));
-                statuses.push(Arc::clone(&status));
+                statuses.push(Status::Sent(Arc::clone(&status)));
                 let (lanes, order) = (destination.lanes, destination.order);
                 let whole = destination.rate.is_some();
                 let (dispatcher, signals) = Dispatcher::new(Start {
                     caller: Caller {
                         destination,
+                        sender,
                         store: Arc::clone(&store),
                         clock: Arc::clone(&clock),
                         lease: lease.clone(),
@@ -228,12 +286,20 @@ impl Engine {
             for dispatcher in dispatchers {
                 running.dispatchers.push(supervise(&broken, "a dispatcher", dispatcher.run()));
             }
+            let mut rung = HashMap::new();
+            for (name, (mailbox, pickup)) in mailboxes {
+                rung.insert(name, mailbox.clone());
+                let (clock, stop) = (Arc::clone(&clock), running.stop.clone());
+                let pickup = receivers::run_pickup(pickup, mailbox, clock, stop);
+                running.receivers.push(tokio::spawn(pickup));
+            }
             let tail = Tail {
                 store: Arc::clone(&store),
                 clock: Arc::clone(&clock),
                 wake: wake.clone(),
                 stop: running.stop.clone(),
                 dispatchers: running.signals.clone(),
+                mailboxes: rung,
                 inboxes: running.inboxes.clone(),
                 request,
                 pages: Arc::new(Semaphore::new(PAGES_UNDER_WAY)),
@@ -273,8 +339,7 @@ impl Engine {
     /// Where each destination stands, in the order of the setup; empty in an idle engine.
     #[must_use]
     pub fn status(&self) -> Vec<DestinationStatus> {
-        let status = |s: &Arc<Mutex<DestinationStatus>>| s.lock().ok().map(|status| status.clone());
-        self.statuses.iter().filter_map(status).collect()
+        self.statuses.iter().filter_map(Status::get).collect()
     }
 
     /// Takes nothing new, lets what is in hand end within the grace, cuts the rest off, writes what

@@ -4,6 +4,7 @@
 //! [`inbox`] per source checks, reads, routes and commits in groups; on the way out, one
 //! [`dispatcher`] per destination claims, sends, judges and settles, with all of its decisions made
 //! by two pure state machines: [`lanes`] (what may go next) and [`health`] (whether anything may).
+//! A destination whose partner fetches its messages has a [`mailbox`] instead.
 
 mod careful;
 mod dispatcher;
@@ -16,6 +17,7 @@ mod inbox;
 mod keeper;
 mod lanes;
 mod lease;
+mod mailbox;
 mod members;
 mod memory;
 mod operate;
@@ -30,4 +32,4 @@ pub use engine::{DestinationStatus, Engine, HealthStatus};
 pub use event::{Event, Hint, NoObserver, Observer};
 pub use hot_cache::InProcess;
 pub use operate::ReplayReport;
-pub use plan::{Destination, MissingId, OnInvalid, Setup, Source};
+pub use plan::{Destination, MissingId, OnInvalid, Setup, Source, WayOut};

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use pabal_core::{
-    BODY_BYTES_MAX, BreakerPolicy, Clock, EndpointName, HotCache, OnDead, Order, Predicate, Reader,
-    Receiver, RetryPolicy, Sender, Store, TypePattern, Writer,
+    BODY_BYTES_MAX, BreakerPolicy, Clock, EndpointName, HotCache, OnDead, Order, Pickup, Predicate,
+    Reader, Receiver, RetryPolicy, Sender, Store, TypePattern, Writer,
 };
 
 use crate::Observer;
@@ -121,8 +121,8 @@ pub struct Destination {
     pub concurrency: usize,
     /// At most so many messages a second.
     pub rate: Option<f64>,
-    /// Takes the messages.
-    pub sender: Arc<dyn Sender>,
+    /// How messages get to the partner.
+    pub way: WayOut,
     /// Puts a message into the partner's form; none: the bytes pass untouched.
     pub writer: Option<Arc<dyn Writer>>,
 }
@@ -143,8 +143,18 @@ impl Destination {
             lanes: 1,
             concurrency: 16,
             rate: None,
-            sender,
+            way: WayOut::Sent(sender),
             writer: None,
         }
     }
+}
+
+/// How messages get to the partner of a destination.
+#[derive(Debug, Clone)]
+pub enum WayOut {
+    /// The hub sends them.
+    Sent(Arc<dyn Sender>),
+    /// The partner fetches them: lanes, concurrency, rate and breaker mean nothing then, and the
+    /// body is as it was received.
+    Fetched(Arc<dyn Pickup>),
 }

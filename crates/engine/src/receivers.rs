@@ -1,9 +1,12 @@
-//! Runs receivers, and runs them again when they give up.
+//! Runs receivers and pickups, and runs them again when they give up.
 
 use std::{sync::Arc, time::Duration};
 
-use pabal_core::{Clock, EndpointName, Receiver, Sender, Stop};
+use pabal_core::{Clock, EndpointName, Pickup, ReceiveError, Receiver, Sender, Stop};
+use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::mailbox::Mailbox;
 
 /// The first pause after a receiver gave up; it doubles.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -20,13 +23,39 @@ pub(crate) async fn run(
     clock: Arc<dyn Clock>,
     stop: Stop,
 ) {
+    again_and_again(&source, "a receiver", &clock, &stop, || {
+        let (receiver, inbox, stop) = (Arc::clone(&receiver), Arc::clone(&inbox), stop.clone());
+        tokio::spawn(async move { receiver.run(inbox, stop).await })
+    })
+    .await;
+}
+
+/// The same for what lets a partner fetch its messages.
+pub(crate) async fn run_pickup(
+    pickup: Arc<dyn Pickup>,
+    mailbox: Mailbox,
+    clock: Arc<dyn Clock>,
+    stop: Stop,
+) {
+    again_and_again(mailbox.name(), "a pickup", &clock, &stop, || {
+        let (pickup, mailbox, stop) = (Arc::clone(&pickup), mailbox.clone(), stop.clone());
+        tokio::spawn(async move { pickup.run(Arc::new(mailbox), stop).await })
+    })
+    .await;
+}
+
+/// `start` begins it in a task of its own, so that a panic ends that and not the hub.
+async fn again_and_again(
+    endpoint: &EndpointName,
+    what: &str,
+    clock: &Arc<dyn Clock>,
+    stop: &Stop,
+    start: impl Fn() -> JoinHandle<Result<(), ReceiveError>>,
+) {
     let mut pause = PAUSE_FIRST;
     while !stop.fired() {
-        let start = clock.elapsed();
-        let (receiver, inbox, its_stop) = (Arc::clone(&receiver), Arc::clone(&inbox), stop.clone());
-        // In a task of its own, so that a panic ends the receiver and not the hub.
-        let run = tokio::spawn(async move { receiver.run(inbox, its_stop).await });
-        let ended = AbortOnDropHandle::new(run).await;
+        let begun = clock.elapsed();
+        let ended = AbortOnDropHandle::new(start()).await;
         if stop.fired() {
             return;
         }
@@ -35,10 +64,10 @@ pub(crate) async fn run(
             Ok(Err(error)) => error.to_string(),
             Err(panic) => panic.to_string(),
         };
-        if clock.elapsed().saturating_sub(start) >= RAN_WELL {
+        if clock.elapsed().saturating_sub(begun) >= RAN_WELL {
             pause = PAUSE_FIRST;
         }
-        tracing::error!(alert = true, %source, why, again_in = ?pause, "a receiver gave up");
+        tracing::error!(alert = true, %endpoint, why, again_in = ?pause, "{what} gave up");
         tokio::select! {
             () = clock.sleep(pause) => {}
             () = stop.wait() => {}

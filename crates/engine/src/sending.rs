@@ -8,8 +8,8 @@ use std::{
 };
 
 use pabal_core::{
-    Answer, Attempt, Body, Cause, Loaded, Message, Reason, Receipt, SendError, Store, Verdict,
-    Written,
+    Answer, Attempt, Body, Cause, Loaded, Message, Reason, Receipt, SendError, Sender, Store,
+    Verdict, Written,
 };
 use sha2::{Digest, Sha256};
 
@@ -105,13 +105,13 @@ pub(crate) fn outcome(error: &SendError) -> &'static str {
 /// # Errors
 /// Why it cannot be sent at all.
 pub(crate) fn write(
-    destination: &Destination,
+    caller: &Caller,
     key: &KeyId,
     row: &Row,
     loaded: Loaded,
     room: Room,
 ) -> Result<Outgoing, SendError> {
-    let written = catch_unwind(AssertUnwindSafe(|| form(destination, loaded)));
+    let written = catch_unwind(AssertUnwindSafe(|| form(caller, loaded)));
     let (message, pin, wire_size) = written.unwrap_or_else(|_| {
         Err(SendError::permanent(Reason::Panic, "writing it in the partner's form panicked"))
     })?;
@@ -123,7 +123,7 @@ pub(crate) fn write(
 }
 
 fn form(
-    destination: &Destination,
+    Caller { destination, sender, .. }: &Caller,
     loaded: Loaded,
 ) -> Result<(Message, Option<Written>, usize), SendError> {
     let Loaded { mut message, written } = loaded;
@@ -136,8 +136,7 @@ fn form(
         message.content_type.clone_from(&written.content_type);
         pin = Some(written);
     }
-    let (size, limit) =
-        (destination.sender.wire_size(&message), destination.sender.limits().message_bytes_max);
+    let (size, limit) = (sender.wire_size(&message), sender.limits().message_bytes_max);
     if size > limit {
         let cause =
             Cause::with("too large for the transport", format!("{size} bytes, limit {limit}"));
@@ -150,6 +149,7 @@ fn form(
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) destination: Arc<Destination>,
+    pub(crate) sender: Arc<dyn Sender>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn pabal_core::Clock>,
     pub(crate) lease: Lease,
@@ -181,7 +181,7 @@ impl Caller {
             })
             .unzip();
         let start = self.clock.elapsed();
-        let sender = &self.destination.sender;
+        let sender = &self.sender;
         let mut sending = pin!(self.clock.timeout(SEND_LIMIT, sender.send(&messages)));
         let verdicts = tokio::select! {
             biased;

@@ -13,7 +13,7 @@ use std::{
 use pabal_core::{Clock, Delivery, EndpointName, Number, Request, Stop, Store, StoreError, Which};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
-use crate::{dispatcher::Signal, inbox::Inbox};
+use crate::{dispatcher::Signal, inbox::Inbox, mailbox::Mailbox};
 
 /// Deliveries of one read.
 const PAGE: usize = 1_000;
@@ -43,6 +43,8 @@ pub(crate) struct Tail {
     pub(crate) wake: Wake,
     pub(crate) stop: Stop,
     pub(crate) dispatchers: HashMap<EndpointName, mpsc::UnboundedSender<Signal>>,
+    /// Of destinations that are fetched from.
+    pub(crate) mailboxes: HashMap<EndpointName, Mailbox>,
     pub(crate) inboxes: HashMap<EndpointName, Inbox>,
     /// Requests up to this one were known at the start.
     pub(crate) request: i64,
@@ -92,6 +94,7 @@ impl Tail {
             if !missed.is_empty() {
                 let rows = self.store.deliveries(Which::Numbers(&missed), missed.len()).await?;
                 for (destination, rows) in by_destination(position.found(rows)) {
+                    self.ring(&destination);
                     if let Some(dispatcher) = self.dispatchers.get(&destination) {
                         let _ = dispatcher.send(Signal::Late(rows));
                     }
@@ -122,6 +125,7 @@ impl Tail {
                     // A dispatcher that has ended leaves its rows in the table.
                     let _ = dispatcher.send(Signal::Rows(rows, permit));
                 }
+                None if self.mailboxes.contains_key(&destination) => self.ring(&destination),
                 // Another node's business, whose configuration is another one.
                 None if self.known.borrow().contains(&destination) => {}
                 None if strangers.insert(destination.clone()) => tracing::error!(
@@ -133,8 +137,15 @@ impl Tail {
         }
     }
 
+    fn ring(&self, destination: &EndpointName) {
+        if let Some(mailbox) = self.mailboxes.get(destination) {
+            mailbox.ring();
+        }
+    }
+
     async fn heed(&self, request: Request) -> Result<(), StoreError> {
         let tell = |destination: &EndpointName, signal: Signal| {
+            self.ring(destination);
             if let Some(dispatcher) = self.dispatchers.get(destination) {
                 let _ = dispatcher.send(signal);
             }
@@ -157,6 +168,9 @@ impl Tail {
                 let paused = state.is_some_and(|state| state.paused.is_some());
                 if let Some(inbox) = self.inboxes.get(&endpoint) {
                     inbox.pause(paused);
+                }
+                if let Some(mailbox) = self.mailboxes.get(&endpoint) {
+                    mailbox.pause(paused);
                 }
                 tell(&endpoint, Signal::Paused(paused));
             }

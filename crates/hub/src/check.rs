@@ -7,6 +7,7 @@ use comfy_table::Table;
 use futures_util::future::join_all;
 use pabal_config::Faults;
 use pabal_core::{Clock, Finding, Severity};
+use pabal_engine::WayOut;
 use serde::Serialize;
 
 use crate::{
@@ -93,7 +94,14 @@ async fn connected(plan: &Plan, json: bool, clock: Arc<dyn Clock>) -> Result<Exi
     let sources: Vec<_> = sources.collect();
     let destinations = destinations.iter().map(|destination| {
         let name = destination.name.to_string();
-        look("destination", name, Vec::new(), clock, destination.sender.probe())
+        let probe = async {
+            match &destination.way {
+                WayOut::Sent(sender) => sender.probe().await,
+                // Nobody is at the other end but who calls.
+                WayOut::Fetched(_) => Vec::new(),
+            }
+        };
+        look("destination", name, Vec::new(), clock, probe)
     });
     let (store, sources, destinations) =
         tokio::join!(store, join_all(sources), join_all(destinations));

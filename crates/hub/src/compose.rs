@@ -12,7 +12,7 @@ use pabal_core::{
     Adapter, AnswerRule, Clock, ConfigError, Context, EndpointName, HotCache, Limits, Message,
     SendError, Sender, State, Verdict,
 };
-use pabal_engine::{Destination, InProcess, Source};
+use pabal_engine::{Destination, InProcess, Source, WayOut};
 use pabal_hot_cache_redis::RedisCache;
 use pabal_translate::{
     AnswerTexts, Charset, Identify, IdentifyTexts, JqAnswerRule, JqError, JqPredicate, NoRule,
@@ -144,16 +144,21 @@ impl<'a> Composer<'a> {
         };
         let rule = answer.clone().unwrap_or_else(|| Arc::new(NoRule));
         let context = self.context(&destination.name, &destination.adapter, rule);
-        let sender: Arc<dyn Sender> = match self.adapters {
-            None => Arc::new(NoSender),
-            Some(adapters) => match self.adapter(adapters, &destination.adapter)?.sender(context) {
-                Ok(sender) => sender.into(),
-                Err(errors) => {
-                    self.refuse(&destination.adapter.position, errors);
-                    return None;
-                }
-            },
+        let way = match self.adapters {
+            None => WayOut::Sent(Arc::new(NoSender)),
+            Some(adapters) => {
+                let adapter = self.adapter(adapters, &destination.adapter)?;
+                let way = match adapter.pickup(&context) {
+                    Ok(Some(pickup)) => Ok(WayOut::Fetched(pickup.into())),
+                    Ok(None) => adapter.sender(context).map(|it| WayOut::Sent(it.into())),
+                    Err(errors) => Err(errors),
+                };
+                way.map_err(|errors| self.refuse(&destination.adapter.position, errors)).ok()?
+            }
         };
+        if matches!(way, WayOut::Fetched(_)) {
+            self.refuse(&destination.position, without_meaning(destination));
+        }
         let when = match when {
             None => None,
             Some(predicate) => Some(Arc::new(predicate?) as _),
@@ -171,7 +176,7 @@ impl<'a> Composer<'a> {
             lanes: destination.lanes,
             concurrency: destination.concurrency,
             rate: destination.rate.map(|rate| f64::from(rate.count) / rate.per.as_secs_f64()),
-            sender,
+            way,
             writer: None,
         })
     }
@@ -272,6 +277,24 @@ impl<'a> Composer<'a> {
         let config = self.config;
         self.faults.extend(errors.into_iter().map(|error| config.fault_at(position, &error)));
     }
+}
+
+/// What is set for a destination that nobody sends to, and would do nothing.
+fn without_meaning(destination: &DestinationConfig) -> Vec<ConfigError> {
+    let plain = Destination::new(destination.name.clone(), &[], Arc::new(NoSender));
+    let answer = format!("{}.answer", destination.adapter.name);
+    let set = [
+        ("rate", destination.rate.is_some()),
+        ("lanes", destination.lanes != plain.lanes),
+        ("concurrency", destination.concurrency != plain.concurrency),
+        ("breaker", destination.breaker != plain.breaker),
+        (&answer, destination.answer.is_some()),
+    ];
+    let fault = |(key, _): (&str, bool)| {
+        let fault = ConfigError::new(key, "nothing is sent here: the partner fetches its messages");
+        fault.help("leave it out: who fetches sets the pace and says what became of each message")
+    };
+    set.into_iter().filter(|(_, set)| *set).map(fault).collect()
 }
 
 /// Stands in for every sender while no hub runs.

@@ -1,6 +1,6 @@
 //! Claims what may go and starts the calls.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use pabal_core::{DeadReason, StoreError, Which};
 
@@ -27,8 +27,7 @@ impl Dispatcher {
     /// The next deliveries that may go, as many as calls are free; `None`: none, and
     /// [`Dispatcher::wake_at`] says until when.
     pub(super) fn take(&mut self, now: Duration) -> Option<(Vec<Taken>, bool)> {
-        let destination = &self.caller.destination;
-        let batch_max = destination.sender.limits().batch_max.max(1);
+        let batch_max = self.caller.sender.limits().batch_max.max(1);
         let free = self.concurrency().saturating_sub(self.calls.len()) * batch_max;
         let mut taken = Vec::new();
         let mut probe = false;
@@ -72,7 +71,6 @@ impl Dispatcher {
                 return self.give_back(rows, &error);
             }
         };
-        let destination = Arc::clone(&self.caller.destination);
         let mut outgoing = Vec::new();
         let mut missing = Vec::new();
         for (Taken { key, row, room }, loaded) in taken.into_iter().zip(loaded) {
@@ -86,7 +84,7 @@ impl Dispatcher {
                         "the process ended while it was sent",
                     );
                 }
-                Some(loaded) => match sending::write(&destination, &key, &row, loaded, room) {
+                Some(loaded) => match sending::write(&self.caller, &key, &row, loaded, room) {
                     Ok(out) => outgoing.push(out),
                     Err(error) => self.cannot_be_sent(key, row, error),
                 },
@@ -158,8 +156,7 @@ impl Dispatcher {
     }
 
     fn call(&mut self, outgoing: Vec<Outgoing>, probe: bool) {
-        let sender = Arc::clone(&self.caller.destination.sender);
-        let limits = sender.limits();
+        let limits = self.caller.sender.limits();
         let mut batches: Vec<Vec<Outgoing>> = Vec::new();
         let mut open = false;
         let mut bytes = 0;

@@ -4,6 +4,7 @@
 
 mod careful;
 mod faulty;
+mod fetched;
 mod hot_cache;
 mod kit;
 mod nodes;

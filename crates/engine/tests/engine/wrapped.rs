@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -32,6 +32,8 @@ pub(crate) struct Wrapped {
     /// The next tail read of more than one misses the one at this place in it, which commits right
     /// after.
     pub(crate) late: Mutex<Option<usize>>,
+    /// Pages that were looked through for pulls.
+    pub(crate) pulls: Arc<AtomicUsize>,
 }
 
 impl Wrapped {
@@ -45,6 +47,7 @@ impl Wrapped {
             shared: false,
             cut_off: AtomicBool::new(false),
             late: Mutex::default(),
+            pulls: Arc::default(),
         }
     }
 
@@ -110,6 +113,15 @@ macro_rules! wrapped {
             fn alongside(&self) -> bool {
                 self.inner.alongside()
             }
+            async fn pull(
+                &self,
+                destination: &EndpointName,
+                ask: &PullAsk,
+            ) -> Result<PullPage, StoreError> {
+                self.reached()?;
+                self.pulls.fetch_add(1, Ordering::SeqCst);
+                self.inner.pull(destination, ask).await
+            }
             fn shared(&self) -> bool {
                 self.shared
             }
@@ -157,7 +169,6 @@ wrapped! {
     load(which: &[(Number, MessageId)]) -> Vec<Option<Loaded>>;
     mark_started(epoch: Epoch, starts: &[(Number, u32)]) -> ();
     held(destination: &EndpointName) -> Vec<(Option<String>, Number)>;
-    pull(destination: &EndpointName, ask: &PullAsk) -> PullPage;
     dead_letters(query: &DeadLetterQuery) -> Vec<DeadLetter>;
     dead_letter_groups(query: &DeadLetterQuery) -> Vec<DeadLetterGroup>;
     dead_message(id: i64) -> Option<Message>;

@@ -153,6 +153,8 @@ fn row(destination: &OutStatus, phase: Phase, now: Timestamp) -> Vec<String> {
         format!("held: {}; {} probes failed", tripped.cause, tripped.probes)
     } else if here.is_none() && phase == Phase::Running {
         "not configured: nothing will be sent".to_owned()
+    } else if here.is_some_and(|here| here.fetched) {
+        "open: the partner fetches".to_owned()
     } else {
         "open".to_owned()
     };
@@ -207,6 +209,10 @@ mod tests {
                   "now": { "destination": "welfare/applications", "in_flight": 1, "pace": 2.0, "lanes": 2, "lanes_of": 4,
                            "health": { "state": "held", "cause": "HTTP 401", "probes": 4, "probe_in_ms": 8000 } },
                   "waiting": 12345, "held": 7, "keys_held": 2, "oldest": "2026-01-01T00:00:00Z", "dead": 1 },
+                { "destination": "clinic/results", "paused": null, "tripped": null,
+                  "now": { "destination": "clinic/results", "in_flight": 0, "pace": null, "fetched": true,
+                           "health": { "state": "open" } },
+                  "waiting": 2, "held": 0, "keys_held": 0, "oldest": "2026-01-01T00:00:00Z", "dead": 0 },
                 { "destination": "tax/decisions", "now": null, "tripped": null,
                   "paused": { "by": "kim", "why": "their maintenance", "at": "2026-01-01T00:00:00Z" },
                   "waiting": 0, "held": 0, "keys_held": 0, "oldest": null, "dead": 0 },
