@@ -1,30 +1,25 @@
 //! The live routes, and the handler behind `POST /in/{partner}/{source}`.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    net::SocketAddr,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     body::Body,
-    extract::{ConnectInfo, Path, Request, State, rejection::PathRejection},
+    extract::{Path, Request, State, rejection::PathRejection},
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
     routing::post,
 };
 use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use pabal_core::{Bytes, EndpointName, Message, Reason, Receipt, SendError, Sender, Verdict};
+use pabal_core::{Bytes, Message, Reason, Receipt, SendError, Sender, Verdict};
 
 use crate::{
-    incoming::{Form, unambiguous, unauthorized},
-    peer::{caller, within},
+    incoming::Form,
     problem::Problem,
+    pull::{Desk, serving},
     receiver::Route,
+    routes::Routes,
 };
 
 /// The names in a client certificate that the listener has checked: common name and alternative
@@ -35,16 +30,18 @@ pub struct PeerCertificate {
     pub names: Vec<String>,
 }
 
-/// The way in for partners: the routes of all sources that run. Cheap to clone; all clones are one.
+/// What partners call: the routes of all sources that run, and of all destinations that are fetched
+/// from. Cheap to clone; all clones are one.
 ///
-/// A source is known from when its receiver is built until it is dropped. While it does not run,
+/// Each is known from when its receiver or pickup is built until it is dropped. While it does not run,
 /// callers are asked to come back (503), so that a pause or reload is no reason for a partner to
-/// give a message up; a source nobody knows is a 404.
+/// give a message up; what nobody knows is a 404.
 #[derive(Clone)]
 pub struct Ingress {
-    routes: Arc<RwLock<HashMap<EndpointName, Vec<Arc<Route>>>>>,
+    pub(crate) sources: Arc<Routes<Route>>,
+    pub(crate) desks: Arc<Routes<Desk>>,
     /// What all bodies in hand may take, in units of [`MEMORY_UNIT`].
-    memory: Arc<Semaphore>,
+    pub(crate) memory: Arc<Semaphore>,
 }
 
 /// All bodies in hand together, whatever their sources, in bytes; more callers come back later.
@@ -54,14 +51,14 @@ const MEMORY_UNIT: usize = 1024;
 impl Default for Ingress {
     fn default() -> Self {
         let memory = Arc::new(Semaphore::new(MEMORY_BYTES_MAX / MEMORY_UNIT));
-        Self { routes: Arc::default(), memory }
+        Self { sources: Arc::default(), desks: Arc::default(), memory }
     }
 }
 
 impl fmt::Debug for Ingress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
-        f.debug_set().entries(routes.keys()).finish()
+        let Self { sources, desks, .. } = self;
+        f.debug_struct("Ingress").field("sources", sources).field("desks", desks).finish()
     }
 }
 
@@ -72,7 +69,8 @@ impl Ingress {
         Self::default()
     }
 
-    /// Serves `POST /in/{partner}/{source}`, and every refusal under `/in` as a problem document.
+    /// Serves `POST /in/{partner}/{source}`, and for destinations `GET …/pull`, `POST …/ack` and
+    /// `POST …/nack`; every refusal under `/in` is a problem document.
     ///
     /// The listener should insert [`axum::extract::ConnectInfo`] with the peer's [`SocketAddr`]
     /// (without it a source with `allow` takes nobody) and, with TLS, [`PeerCertificate`]. It must
@@ -80,32 +78,10 @@ impl Ingress {
     pub fn router(&self) -> Router {
         let inner = Router::new()
             .route("/{partner}/{source}", post(hand_over).fallback(not_allowed))
+            .merge(serving::routes())
             .fallback(async || Problem::not_found().response())
             .with_state(self.clone());
         Router::new().nest("/in", inner)
-    }
-
-    pub(crate) fn add(&self, route: Arc<Route>) {
-        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
-        routes.entry(route.context.name.clone()).or_default().push(route);
-    }
-
-    pub(crate) fn remove(&self, route: &Arc<Route>) {
-        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = routes.get_mut(&route.context.name) {
-            known.retain(|other| !Arc::ptr_eq(other, route));
-            if known.is_empty() {
-                routes.remove(&route.context.name);
-            }
-        }
-    }
-
-    /// During a reload two receivers of one source may live: the one that runs answers.
-    fn find(&self, partner: &str, source: &str) -> Option<Arc<Route>> {
-        let name = EndpointName::new(partner, source).ok()?;
-        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
-        let known = routes.get(&name)?;
-        known.iter().rev().find(|route| route.is_open()).or(known.last()).cloned()
     }
 }
 
@@ -122,7 +98,8 @@ async fn hand_over(
     request: Request,
 ) -> Response<Body> {
     // Whether the partner or only the source is unknown is nobody's business.
-    let route = path.ok().and_then(|Path((partner, source))| ingress.find(&partner, &source));
+    let route =
+        path.ok().and_then(|Path((partner, source))| ingress.sources.find(&partner, &source));
     let result = match route {
         Some(route) => route.hand_over(request, &ingress.memory).await,
         None => Err(Problem::not_found()),
@@ -138,9 +115,9 @@ impl Route {
     ) -> Result<Response<Body>, Problem> {
         let (parts, body) = request.into_parts();
         let headers = &parts.headers;
-        self.admit(&parts)?;
+        self.door.admit(&parts)?;
         // Held to the end: it keeps the receiver from returning.
-        let Some((inbox, _in_hand)) = self.take() else {
+        let Some((inbox, _in_hand)) = self.gate.take() else {
             return Err(Problem::later("not-open", 1).detail("this source takes nothing now"));
         };
         let Ok(_room) = self.room.try_acquire() else {
@@ -156,54 +133,16 @@ impl Route {
             })?;
         let form = Form {
             source: &self.context.name,
-            check: &self.check,
+            check: &self.door.check,
             message_type: self.settings.message_type.as_deref(),
             keep_headers: &self.keep_headers,
         };
         let message = form.read(headers, body, clock.now()).inspect_err(|problem| {
             if problem.status() == StatusCode::UNAUTHORIZED {
-                self.turned_away(&parts, problem.why());
+                self.door.turned_away(&parts, problem.why());
             }
         })?;
         self.answer(deliver(&*inbox, message).await)
-    }
-
-    /// All that can be told without the body.
-    fn admit(&self, parts: &axum::http::request::Parts) -> Result<(), Problem> {
-        let headers = &parts.headers;
-        if !self.settings.allow.is_empty() {
-            let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
-            let caller = peer.and_then(|ConnectInfo(peer)| {
-                caller(peer.ip(), headers, &self.settings.trusted_proxies)
-            });
-            if !caller.is_some_and(|caller| within(caller, &self.settings.allow)) {
-                self.turned_away(parts, "an address in `allow`");
-                let title = "Calls from this address are not taken";
-                return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", title));
-            }
-        }
-        unambiguous(headers, &self.check)?;
-        let certificate = parts.extensions.get::<PeerCertificate>();
-        let names = certificate.map(|certificate| certificate.names.as_slice());
-        if let Err(missing) = self.check.admit(headers, names) {
-            self.turned_away(parts, &missing);
-            return Err(unauthorized(&self.check, "no or wrong credentials"));
-        }
-        Ok(())
-    }
-
-    /// For the log: whoever looks for a wrong token or an intruder looks there.
-    fn turned_away(&self, parts: &axum::http::request::Parts, missing: &str) {
-        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
-        let peer = peer.map(|ConnectInfo(peer)| peer.ip().to_canonical());
-        let caller =
-            peer.and_then(|peer| caller(peer, &parts.headers, &self.settings.trusted_proxies));
-        tracing::warn!(
-            source = %self.context.name,
-            peer = peer.map(tracing::field::display),
-            caller = caller.filter(|_| caller != peer).map(tracing::field::display),
-            missing, "a caller was turned away"
-        );
     }
 
     fn answer(&self, verdict: Verdict) -> Result<Response<Body>, Problem> {
@@ -241,7 +180,7 @@ async fn deliver(inbox: &dyn Sender, message: Message) -> Verdict {
     }
 }
 
-fn seconds_up(time: Duration) -> u64 {
+pub(crate) fn seconds_up(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
@@ -265,7 +204,7 @@ fn taken(receipt: &Receipt) -> Response<Body> {
 
 /// Reads a body as it comes, and stops before it holds more than `max` bytes, or all bodies together
 /// more than there is room for. The room is taken until the permit is dropped.
-async fn read(
+pub(crate) async fn read(
     mut body: Body,
     headers: &HeaderMap,
     max: usize,

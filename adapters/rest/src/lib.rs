@@ -1,4 +1,5 @@
-//! HTTP: sends messages to partners' APIs and takes them at `POST /in/{partner}/{source}`.
+//! HTTP: sends messages to partners' APIs, takes them at `POST /in/{partner}/{source}`, and lets
+//! partners fetch them at `GET /in/{partner}/{destination}/pull`, which is the adapter [`PullAdapter`].
 //!
 //! # Sending, `[destination.x.rest]`
 //!
@@ -60,13 +61,16 @@ mod auth;
 mod classify;
 mod client;
 mod cloudevents;
+mod door;
 mod incoming;
 mod ingress;
 mod peer;
 mod probe;
 mod problem;
+mod pull;
 mod receiver;
 mod request;
+mod routes;
 mod sender;
 mod settings;
 mod structured;
@@ -76,6 +80,7 @@ mod webhook;
 use pabal_core::{Adapter, ConfigError, Context, Receiver, Schema, Sender};
 
 pub use ingress::{Ingress, PeerCertificate};
+pub use pull::PullAdapter;
 pub use request::passes_on;
 
 /// The adapter `rest`.

@@ -67,6 +67,12 @@ impl Problem {
             .header(header::RETRY_AFTER, seconds.max(1).into())
     }
 
+    /// 503 and when to come back, in seconds, for who hands nothing over.
+    pub(crate) fn wait(kind: &'static str, seconds: u64) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, "Come back later")
+            .header(header::RETRY_AFTER, seconds.max(1).into())
+    }
+
     /// The answer to a path that leads nowhere, whatever part of it is unknown.
     pub(crate) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", "There is nothing here")

@@ -1,27 +1,42 @@
 //! The receiving side: a route of the hub's listener for as long as it runs.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::http::HeaderName;
-use pabal_core::{ConfigError, Context, ReceiveError, Receiver, Sender, Stop};
+use pabal_core::{ConfigError, Context, EndpointName, ReceiveError, Receiver, Sender, Stop};
 use tokio::sync::Semaphore;
-use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
-use crate::{Ingress, auth::Check, request::is_reserved, settings::ReceiverSettings};
+use crate::{
+    Ingress,
+    auth::Check,
+    door::Door,
+    request::is_reserved,
+    routes::{Gate, Named},
+    settings::ReceiverSettings,
+};
 
 /// One source's way in.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub context: Context,
     pub settings: ReceiverSettings,
-    pub check: Check,
+    pub door: Door,
     pub keep_headers: Vec<HeaderName>,
     pub body_max: usize,
     pub room: Arc<Semaphore>,
     /// The inbox, while messages are taken.
-    inbox: RwLock<Option<Arc<dyn Sender>>>,
-    in_hand: TaskTracker,
+    pub gate: Gate<dyn Sender>,
+}
+
+impl Named for Route {
+    fn name(&self) -> &EndpointName {
+        &self.context.name
+    }
+
+    fn is_open(&self) -> bool {
+        self.gate.is_open()
+    }
 }
 
 impl Route {
@@ -63,33 +78,21 @@ impl Route {
         let Some(check) = check.filter(|_| faults.is_empty()) else {
             return Err(faults);
         };
+        let door = Door {
+            name: context.name.clone(),
+            check,
+            allow: settings.allow.clone(),
+            trusted_proxies: settings.trusted_proxies.clone(),
+        };
         Ok(Self {
             room: Arc::new(Semaphore::new(settings.concurrent)),
             context,
             settings,
-            check,
+            door,
             keep_headers,
             body_max,
-            inbox: RwLock::new(None),
-            in_hand: TaskTracker::new(),
+            gate: Gate::default(),
         })
-    }
-
-    /// The inbox, and a token that keeps the receiver from returning while it lives; `None` while
-    /// nothing is taken.
-    pub(crate) fn take(&self) -> Option<(Arc<dyn Sender>, TaskTrackerToken)> {
-        // The token is made under the lock: closing cannot slip in between.
-        let inbox = self.inbox.read().unwrap_or_else(PoisonError::into_inner);
-        inbox.as_ref().map(|inbox| (Arc::clone(inbox), self.in_hand.token()))
-    }
-
-    /// Whether messages are taken.
-    pub(crate) fn is_open(&self) -> bool {
-        self.inbox.read().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
-    fn set(&self, inbox: Option<Arc<dyn Sender>>) {
-        *self.inbox.write().unwrap_or_else(PoisonError::into_inner) = inbox;
     }
 }
 
@@ -104,23 +107,14 @@ impl RestReceiver {
     /// Checks the settings and makes the route known: until it runs, it asks callers to come back.
     pub(crate) fn new(ingress: Ingress, context: Context) -> Result<Self, Vec<ConfigError>> {
         let route = Arc::new(Route::new(context)?);
-        ingress.add(Arc::clone(&route));
+        ingress.sources.add(Arc::clone(&route));
         Ok(Self { ingress, route })
     }
 }
 
 impl Drop for RestReceiver {
     fn drop(&mut self) {
-        self.ingress.remove(&self.route);
-    }
-}
-
-/// Closes the route also when the future that ran it is dropped.
-struct Open<'a>(&'a Route);
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.0.set(None);
+        self.ingress.sources.remove(&self.route);
     }
 }
 
@@ -131,13 +125,7 @@ impl Receiver for RestReceiver {
     }
 
     async fn run(&self, inbox: Arc<dyn Sender>, stop: Stop) -> Result<(), ReceiveError> {
-        self.route.in_hand.reopen();
-        self.route.set(Some(inbox));
-        let open = Open(&self.route);
-        stop.wait().await;
-        drop(open);
-        self.route.in_hand.close();
-        self.route.in_hand.wait().await;
+        self.route.gate.open(inbox, &stop).await;
         Ok(())
     }
 }

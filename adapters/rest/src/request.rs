@@ -217,7 +217,7 @@ impl Builder {
                 self.further(&mut headers, message)?;
             }
             Mode::Structured => {
-                body = structured::write(message, &body);
+                body = structured::write(message, &body, &[]);
                 content_type = Some(structured::STRUCTURED);
                 self.further(&mut headers, message)?;
             }
@@ -299,7 +299,7 @@ fn has_dot_segment(url: &str) -> bool {
 }
 
 /// A header value that can be one: encoded if it holds anything but printable ASCII.
-fn safe(value: &str) -> std::borrow::Cow<'_, str> {
+pub(crate) fn safe(value: &str) -> std::borrow::Cow<'_, str> {
     if value.bytes().all(|b| (b' '..=b'~').contains(&b) || b == b'\t') {
         value.into()
     } else {
@@ -320,7 +320,7 @@ fn header_value(name: &str, value: &str) -> Result<HeaderValue, SendError> {
     HeaderValue::from_str(value).map_err(|_| refused("the value cannot be encoded"))
 }
 
-fn put(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), SendError> {
+pub(crate) fn put(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), SendError> {
     let value = header_value(name, value)?;
     let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
         SendError::permanent(Reason::Invalid, Cause::with("a header cannot be sent", name))

@@ -17,7 +17,7 @@ use crate::cloudevents::{attributes, is_json, set};
 
 /// The media type of a structured message.
 pub(crate) const STRUCTURED: &str = "application/cloudevents+json";
-/// The media type of a batch, which is not taken.
+/// The media type of a batch: handed out to partners that fetch, and not taken.
 pub(crate) const BATCH: &str = "application/cloudevents-batch+json";
 
 /// Whether a body can be embedded as it is: a whole JSON text.
@@ -26,18 +26,22 @@ pub(crate) fn is_embedded(message: &Message, body: &[u8]) -> bool {
         && serde_json::from_slice::<&RawValue>(body).is_ok()
 }
 
-/// The structured document of a message with this body.
-pub(crate) fn write(message: &Message, body: &Bytes) -> Bytes {
+/// The structured document of a message with this body, and with these attributes whatever the message
+/// says of them.
+pub(crate) fn write(message: &Message, body: &Bytes, more: &[(&str, String)]) -> Bytes {
     let mut out = Vec::with_capacity(body.len() + body.len() / 3 + 1024);
     let member = |out: &mut Vec<u8>, name: &str| {
         out.push(if out.is_empty() { b'{' } else { b',' });
         out.extend_from_slice(quoted(name).as_bytes());
         out.push(b':');
     };
-    for (name, value) in attributes(message) {
+    let ours = |name: &str| more.iter().any(|(own, _)| *own == name);
+    let own = more.iter().map(|(name, value)| (Cow::Borrowed(*name), value.clone()));
+    for (name, value) in attributes(message).into_iter().filter(|(name, _)| !ours(name)).chain(own)
+    {
         member(&mut out, &name);
         // An Integer of the specification has 32 bits; a larger number stays text.
-        if matches!(&*name, "hops" | "keyversion") && value.parse::<i32>().is_ok() {
+        if matches!(&*name, "hops" | "keyversion" | "pullattempt") && value.parse::<i32>().is_ok() {
             out.extend_from_slice(value.as_bytes());
         } else {
             out.extend_from_slice(quoted(&value).as_bytes());
@@ -187,7 +191,7 @@ mod tests {
         let mut sent = message();
         sent.message_type = "t".into();
         sent.content_type = Some("application/json".into());
-        let document = write(&sent, &body);
+        let document = write(&sent, &body, &[]);
         let mut event = message();
         assert_eq!(read(&mut event, &document).unwrap(), body);
         assert_eq!(event.message_type, "t");
@@ -203,7 +207,7 @@ mod tests {
         ] {
             let mut sent = message();
             sent.content_type = Some(content_type.into());
-            let document = write(&sent, &Bytes::from_static(body));
+            let document = write(&sent, &Bytes::from_static(body), &[]);
             assert!(std::str::from_utf8(&document).unwrap().contains("data_base64"));
             let mut event = message();
             assert_eq!(read(&mut event, &document).unwrap(), body);

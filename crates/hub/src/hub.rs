@@ -5,7 +5,7 @@ use std::{io::ErrorKind, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use clap::Parser;
 use pabal_adapter_database::DatabaseAdapter;
-use pabal_adapter_rest::{Ingress, RestAdapter};
+use pabal_adapter_rest::{Ingress, PullAdapter, RestAdapter};
 use pabal_config::{Faults, StoreConfig};
 use pabal_core::{Adapter, Clock, SystemClock};
 use pabal_store_sqlite::{LockError, RunLock};
@@ -43,7 +43,10 @@ impl Hub {
     pub fn standard() -> Self {
         let ingress = Ingress::new();
         let rest = RestAdapter::new(ingress.clone());
-        Self { adapters: vec![Arc::new(rest), Arc::new(DatabaseAdapter)], ingress }
+        let pull = PullAdapter::new(ingress.clone());
+        let adapters: Vec<Arc<dyn Adapter>> =
+            vec![Arc::new(rest), Arc::new(pull), Arc::new(DatabaseAdapter)];
+        Self { adapters, ingress }
     }
 
     /// With one more adapter; one of the same name takes the place of the shipped one.

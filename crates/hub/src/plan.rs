@@ -33,6 +33,10 @@ pub(crate) struct Plan {
     ignored: Vec<PathBuf>,
 }
 
+/// What an endpoint without authentication does.
+const IN: &str = "takes messages from";
+const OUT: &str = "hands its messages to";
+
 /// How much of a configuration is read and checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
@@ -137,10 +141,9 @@ impl Plan {
             .ignored
             .iter()
             .map(|path| format!("{} is not read: its name does not end in .toml", path.display()));
-        let open = self.open_sources().into_iter().map(|source| {
+        let open = self.open_to_anybody().into_iter().map(|(endpoint, does)| {
             format!(
-                "{source} takes messages from anybody who reaches {}: auth = \"none\" is only right \
-                 on loopback",
+                "{endpoint} {does} anybody who reaches {}: auth = \"none\" is only right on loopback",
                 self.http()
             )
         });
@@ -168,15 +171,17 @@ impl Plan {
         nobody.chain(endless).collect()
     }
 
-    /// Sources that anybody on the network can hand over to.
-    fn open_sources(&self) -> Vec<EndpointName> {
+    /// What anybody on the network can hand over to or fetch from.
+    fn open_to_anybody(&self) -> Vec<(EndpointName, &'static str)> {
         if self.http().ip().is_loopback() {
             return Vec::new();
         }
-        let open = self.config.sources.iter().filter(|source| {
-            source.adapter.settings.0.get("auth").is_some_and(|auth| *auth == "none")
+        let sources = self.config.sources.iter().map(|it| (&it.name, &it.adapter, IN));
+        let destinations = self.config.destinations.iter().map(|it| (&it.name, &it.adapter, OUT));
+        let open = sources.chain(destinations).filter(|(_, adapter, _)| {
+            adapter.settings.0.get("auth").is_some_and(|auth| *auth == "none")
         });
-        open.map(|source| source.name.clone()).collect()
+        open.map(|(name, _, does)| (name.clone(), does)).collect()
     }
 
     /// Builds all parts. Without a store nothing of them can be run. `idle`: without senders and
@@ -209,10 +214,10 @@ impl Plan {
         for path in &self.ignored {
             tracing::warn!(file = %path.display(), "not read: its name does not end in .toml");
         }
-        for source in self.open_sources() {
+        for (endpoint, does) in self.open_to_anybody() {
             tracing::warn!(
-                alert = true, %source, address = %self.http(),
-                "anybody on the network can hand over here: auth = \"none\" is only right on loopback"
+                alert = true, %endpoint, address = %self.http(),
+                "it {does} anybody on the network: auth = \"none\" is only right on loopback"
             );
         }
     }
@@ -315,7 +320,7 @@ pub(crate) fn acceptor(files: &TlsConfig) -> Result<tokio_rustls::TlsAcceptor> {
 mod tests {
     use std::fs;
 
-    use pabal_adapter_rest::RestAdapter;
+    use pabal_adapter_rest::{PullAdapter, RestAdapter};
 
     use super::*;
 
@@ -344,8 +349,9 @@ auth = "none"
         fs::write(dir.path().join("partners/tax.toml"), partner).unwrap();
         fs::write(dir.path().join("partners/tax.yaml"), "").unwrap();
         let ingress = Ingress::new();
-        let adapter = Arc::new(RestAdapter::new(ingress.clone()));
-        Plan::load(dir.path(), None, vec![adapter], ingress, depth)
+        let rest = Arc::new(RestAdapter::new(ingress.clone()));
+        let pull = Arc::new(PullAdapter::new(ingress.clone()));
+        Plan::load(dir.path(), None, vec![rest, pull], ingress, depth)
     }
 
     #[test]
@@ -367,6 +373,50 @@ auth = "none"
     }
 
     #[test]
+    fn what_means_nothing_where_the_partner_fetches_is_a_fault() {
+        let partner = r#"name = "Tax"
+[destination.cases]
+takes = ["case.*"]
+rate = "5/s"
+lanes = 2
+concurrency = 3
+breaker = { failures = 3 }
+[destination.cases.pull]
+auth = { standard_webhooks = [{ env = "NOBODY_SET_THIS" }] }
+lease = "1ms"
+batch_max = 0
+answer = { success = "true" }
+[destination.others]
+takes = ["case.*"]
+rate = "5/s"
+[destination.others.pull]
+auth = "none"
+answer = { success = "true" }
+[source.cases.pull]
+auth = "none"
+"#;
+        let error = load("name = \"central\"\n", partner, Depth::Parts).err().unwrap();
+        let faults = error.downcast_ref::<Faults>().unwrap();
+        let keys: Vec<&str> = faults.iter().map(|fault| fault.key.as_str()).collect();
+        let expected = [
+            "destination.cases.pull.auth",
+            "destination.cases.pull.lease",
+            "destination.cases.pull.batch_max",
+            "destination.others.rate",
+            "destination.others.pull.answer",
+            "source.cases.pull",
+        ];
+        assert_eq!(keys, expected, "{faults}");
+        let one = partner.replace("pull]\nauth = { standard_webhooks = [{ env = \"NOBODY_SET_THIS\" }] }\nlease = \"1ms\"\nbatch_max = 0\n", "pull]\nauth = \"none\"\n");
+        let error = load("name = \"central\"\n", &one, Depth::Parts).err().unwrap();
+        let faults = error.downcast_ref::<Faults>().unwrap();
+        let keys: Vec<&str> = faults.iter().map(|fault| fault.key.as_str()).collect();
+        let of_cases: Vec<_> =
+            keys.iter().filter(|key| key.starts_with("destination.cases")).collect();
+        assert_eq!(of_cases.len(), 5, "{faults}");
+    }
+
+    #[test]
     fn only_who_builds_needs_the_partners_secrets_and_the_hub_alone_not_even_their_files() {
         let hub = "name = \"central\"\n";
         let sound = PARTNER.replace("ordr = \"key\"\nwhen = \".[\"\n", "").replace("ftp", "http");
@@ -378,11 +428,13 @@ auth = "none"
 
     #[test]
     fn a_source_open_to_the_network_and_a_file_that_is_not_read_are_told() {
-        let partner = "name = \"Tax\"\n[source.cases.rest]\nauth = \"none\"\n";
+        let partner = "name = \"Tax\"\n[source.cases.rest]\nauth = \"none\"\n\
+            [destination.cases]\ntakes = [\"*\"]\n[destination.cases.pull]\nauth = \"none\"\n";
         let notes = |hub: &str| load(hub, partner, Depth::Parts).unwrap().notes();
         let near = notes("name = \"central\"\n");
         assert!(near.len() == 1 && near[0].contains("tax.yaml"), "{near:?}");
         let far = notes("name = \"central\"\nhttp = { listen = \"0.0.0.0:8080\" }\n");
         assert!(far[1].starts_with("tax/cases takes messages from anybody"), "{far:?}");
+        assert!(far[2].starts_with("tax/cases hands its messages to anybody"), "{far:?}");
     }
 }

@@ -18,6 +18,7 @@ mod life;
 mod metrics;
 mod nodes;
 mod postgres;
+mod pulling;
 mod readme;
 mod routing;
 mod secrets;

@@ -6,6 +6,7 @@ mod answers;
 mod conformance;
 mod http2;
 mod probing;
+mod pulling;
 mod receiving;
 mod refusing;
 
