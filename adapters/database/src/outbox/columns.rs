@@ -153,6 +153,11 @@ impl Columns {
         self.0.get(&field).map(|column| column.name.as_str())
     }
 
+    /// What this column holds.
+    pub(crate) fn field(&self, name: &str) -> Option<Field> {
+        self.0.iter().find(|(_, column)| column.name == name).map(|(field, _)| *field)
+    }
+
     /// Only those that a table has. What a preset names and the table lacks is left out, unless
     /// nothing works without it.
     ///
@@ -202,6 +207,7 @@ mod tests {
         let columns = Columns::new(Preset::Pabal, &named).unwrap();
         assert_eq!(columns.get(Field::Key), Some("case_no"));
         assert_eq!(columns.get(Field::Schema), None);
+        assert_eq!(columns.field("event_type"), Some(Field::Type));
         // The table lacks what nobody asked for, and writes the rest in its own way.
         let table = ["ID", "CASE_NO", "PAYLOAD"];
         let has = |name: &str| table.into_iter().find(|it| it.eq_ignore_ascii_case(name));

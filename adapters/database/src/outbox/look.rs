@@ -100,12 +100,8 @@ impl Relay {
             let question = table.load(&wanted, lock);
             let kinds = table.loaded();
             let found = self.ask("reading rows", connection.fetch(&question, &kinds)).await?;
-            for mut cells in found {
-                let mut row = Row::default();
-                for field in table.fields() {
-                    row.set(field, cells.next().and_then(|cell| cell.text()));
-                }
-                row.body = cells.next().map(|cell| cell.bytes()).unwrap_or_default();
+            for cells in found {
+                let row = table.read(cells);
                 if let Some(id) = row.id() {
                     loaded.insert(id.to_owned(), row);
                 }

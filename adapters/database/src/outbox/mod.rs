@@ -1,6 +1,7 @@
 //! The receiving side: the outbox table of an application.
 
 mod access;
+mod cdc;
 mod columns;
 mod hand_over;
 mod look;
@@ -17,14 +18,20 @@ mod write_back;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use pabal_core::{ConfigError, Context, ReceiveError, Receiver, Sender, Stop};
+use pabal_core::{ConfigError, Context, Finding, ReceiveError, Receiver, Sender, Stop};
 
-use self::relay::Relay;
 pub(crate) use self::settings::OutboxSettings;
+use self::{cdc::Cdc, relay::Relay, settings::RelayKind};
+use crate::connect::Pool;
 
 /// Receives what one application writes into its outbox table.
 #[derive(Debug)]
-struct OutboxReceiver(Relay);
+enum OutboxReceiver {
+    /// By looking, or woken to look.
+    Looks(Box<Relay>),
+    /// Out of the database's log.
+    Reads(Box<Cdc>),
+}
 
 #[async_trait]
 impl Receiver for OutboxReceiver {
@@ -33,8 +40,23 @@ impl Receiver for OutboxReceiver {
     }
 
     async fn run(&self, inbox: Arc<dyn Sender>, stop: Stop) -> Result<(), ReceiveError> {
-        let ear = self.0.ear();
-        self.0.run(&inbox, &stop, ear.as_ref()).await
+        match self {
+            Self::Looks(relay) => {
+                let ear = relay.ear();
+                Box::pin(relay.run(&inbox, &stop, ear.as_ref())).await
+            }
+            Self::Reads(cdc) => {
+                Box::pin(cdc.run(&inbox, &stop)).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn probe(&self) -> Vec<Finding> {
+        match self {
+            Self::Looks(_) => Vec::new(),
+            Self::Reads(cdc) => cdc.probe().await,
+        }
     }
 }
 
@@ -42,10 +64,16 @@ impl Receiver for OutboxReceiver {
 pub(crate) fn receiver(context: Context) -> Result<Box<dyn Receiver>, Vec<ConfigError>> {
     let settings: OutboxSettings = context.settings.parse()?;
     let checked = settings.check(&context)?;
-    Ok(Box::new(OutboxReceiver(Relay {
+    let relay = Relay {
         source: context.name,
         clock: context.clock,
         body_bytes_max: context.body_bytes_max,
         checked,
-    })))
+    };
+    let pool = match (&relay.checked.pool, relay.checked.settings.relay) {
+        (Pool::Postgres(pool), RelayKind::Cdc) => pool.clone(),
+        _ => return Ok(Box::new(OutboxReceiver::Looks(Box::new(relay)))),
+    };
+    let cdc = relay.checked.settings.cdc.clone().relay(relay, pool, context.state)?;
+    Ok(Box::new(OutboxReceiver::Reads(Box::new(cdc))))
 }

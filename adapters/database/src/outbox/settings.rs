@@ -6,7 +6,10 @@ use pabal_core::{ConfigError, Context, SecretReference};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::columns::{Columns, Field, Preset};
+use super::{
+    cdc::CdcSettings,
+    columns::{Columns, Field, Preset},
+};
 use crate::{
     connect::Pool,
     name::{self, TableName},
@@ -65,6 +68,9 @@ pub(crate) struct OutboxSettings {
     /// How one is woken, with `relay = "notify"`.
     #[serde(default)]
     pub notify: NotifySettings,
+    /// How rows come out of the log, with `relay = "cdc"`.
+    #[serde(default)]
+    pub cdc: CdcSettings,
 }
 
 /// The words for what became of a row.
@@ -94,6 +100,8 @@ pub(crate) enum RelayKind {
     Poll,
     /// By a trigger's notification; looking is the net. PostgreSQL only.
     Notify,
+    /// From the database's log, by logical replication. PostgreSQL only.
+    Cdc,
 }
 
 /// What becomes of a row that was sent.
@@ -196,6 +204,10 @@ impl OutboxSettings {
             faults.push(
                 ConfigError::new("relay", "only PostgreSQL notifies").help("relay = \"poll\""),
             );
+        }
+        if self.relay == RelayKind::Cdc && !postgres {
+            let fault = ConfigError::new("relay", "only PostgreSQL has logical replication");
+            faults.push(fault.help("relay = \"poll\""));
         }
         if self.one_transaction && !(postgres && context.alongside) {
             let what = "the hub's store is not in a PostgreSQL database, so it is not in this one";

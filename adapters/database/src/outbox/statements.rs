@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    access::{Kind, Sql},
+    access::{Kind, Sql, Value},
     columns::Field,
+    row::Row,
     settings::{OnFailed, SentRow},
     table::{IdType, Table},
 };
@@ -123,9 +124,13 @@ impl Table {
         Sql::new(self.dialect, text)
     }
 
-    /// The first unsent rows: id, key, order and size of the body. It locks nothing.
-    pub(super) fn head(&self, wanted: &Wanted) -> Sql {
-        let mut sql = self.sql(format!(
+    /// All unsent rows, as [`Table::head`] tells of them.
+    pub(super) fn all_heads(&self) -> String {
+        format!("{} ORDER BY {}", self.heads(), self.order())
+    }
+
+    fn heads(&self) -> String {
+        format!(
             "SELECT {}, {}, {}, {} FROM {} AS o WHERE {}",
             self.text(Field::Id),
             self.text(Field::Key),
@@ -133,7 +138,22 @@ impl Table {
             self.body_bytes(),
             self.name,
             self.is_new(),
-        ));
+        )
+    }
+
+    /// By the columns and not by their texts, which have the same names.
+    fn order(&self) -> String {
+        let id = format!("o.{}", self.quoted(Field::Id).unwrap_or_default());
+        match (self.quoted(Field::Order), self.quoted(Field::Time)) {
+            (Some(order), _) => format!("o.{order}"),
+            (None, Some(time)) => format!("o.{time}, {id}"),
+            (None, None) => id,
+        }
+    }
+
+    /// The first unsent rows: id, key, order and size of the body. It locks nothing.
+    pub(super) fn head(&self, wanted: &Wanted) -> Sql {
+        let mut sql = self.sql(self.heads());
         if let (Some(from), Some(order)) = (wanted.from, self.quoted(Field::Order)) {
             sql.push(&format!(" AND {order} >= "));
             sql.number(from);
@@ -173,14 +193,7 @@ impl Table {
                 literal(&self.words.failed)
             ));
         }
-        // By the columns and not by their texts, which have the same names.
-        let id = format!("o.{}", self.quoted(Field::Id).unwrap_or_default());
-        let order = match (self.quoted(Field::Order), self.quoted(Field::Time)) {
-            (Some(order), _) => format!("o.{order}"),
-            (None, Some(time)) => format!("o.{time}, {id}"),
-            (None, None) => id,
-        };
-        sql.push(&format!(" ORDER BY {order} LIMIT {}", self.batch));
+        sql.push(&format!(" ORDER BY {} LIMIT {}", self.order(), self.batch));
         sql
     }
 
@@ -193,6 +206,16 @@ impl Table {
     /// The columns of an answer to [`Table::load`].
     pub(super) fn loaded(&self) -> Vec<Kind> {
         self.fields().map(|_| Kind::Text).chain([Kind::Bytes]).collect()
+    }
+
+    /// One row of an answer to [`Table::load`].
+    pub(super) fn read(&self, mut cells: impl Iterator<Item = Value>) -> Row {
+        let mut row = Row::default();
+        for field in self.fields() {
+            row.set(field, cells.next().and_then(Value::text));
+        }
+        row.body = cells.next().map(Value::bytes).unwrap_or_default();
+        row
     }
 
     /// These rows as far as they are unsent; with `lock` those that nobody else holds, which nobody

@@ -88,6 +88,15 @@ impl Relay {
         self.ask("committing what became of rows", connection.commit()).await
     }
 
+    /// Removes what was sent long ago, again and again, for a relay that does not look.
+    pub(super) async fn keep_pruned(&self, table: &Table) {
+        let mut wait = PRUNE_FIRST;
+        loop {
+            self.clock.sleep(wait).await;
+            wait = self.prune(table).await.max(PRUNE_FIRST);
+        }
+    }
+
     /// Removes some of what was sent long ago; when to do so again.
     pub(super) async fn prune(&self, table: &Table) -> Duration {
         let Some(keep) = self.checked.settings.keep_sent else { return Duration::MAX };
