@@ -48,6 +48,10 @@ CREATE TABLE outbox (
     KEY outbox_sent (sent_at)
 ) ENGINE = InnoDB CHARACTER SET utf8mb4;
 
+-- Only for `on_failed = "hold"`:
+--
+--   CREATE INDEX outbox_failed ON outbox (aggregate_id, status, seq);
+
 -- What the hub's account needs, and no more (`pabal_relay` stands for its name, `app` for the database):
 --
 --   GRANT SELECT, UPDATE (status, retry_count, last_error, sent_at) ON app.outbox TO pabal_relay;

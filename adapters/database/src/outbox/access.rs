@@ -227,6 +227,12 @@ impl Connection {
         }
     }
 
+    /// Lets the database plan a statement, which checks names, types and rights; nothing is done.
+    pub(super) async fn explain(&mut self, sql: &Sql) -> Result<(), Error> {
+        let sql = Sql { text: format!("EXPLAIN {}", sql.text), ..sql.clone() };
+        self.fetch(&sql, &[]).await.map(drop)
+    }
+
     /// The columns that a question has, with the names of their types; nothing is read.
     pub(super) async fn describe(&mut self, text: &str) -> Result<Vec<(String, String)>, Error> {
         let text = sqlx::SqlSafeStr::into_sql_str(AssertSqlSafe(text));

@@ -7,6 +7,7 @@ mod hand_over;
 mod look;
 mod memory;
 mod notify;
+mod probe;
 mod relay;
 mod row;
 mod settings;
@@ -54,7 +55,7 @@ impl Receiver for OutboxReceiver {
 
     async fn probe(&self) -> Vec<Finding> {
         match self {
-            Self::Looks(_) => Vec::new(),
+            Self::Looks(relay) => relay.probe().await,
             Self::Reads(cdc) => cdc.probe().await,
         }
     }

@@ -128,6 +128,16 @@ impl Table {
         })
     }
 
+    /// An id as any row could have it.
+    pub(super) fn some_id(&self) -> String {
+        match self.id {
+            IdType::Number(_) => "1",
+            IdType::Text("uuid") => "00000000-0000-0000-0000-000000000000",
+            IdType::Text(_) => "x",
+        }
+        .to_owned()
+    }
+
     /// Whether the order is a whole number, from which one can go on.
     pub(super) fn has_numbers(&self) -> bool {
         self.type_of(Field::Order).to_ascii_uppercase().contains("INT")

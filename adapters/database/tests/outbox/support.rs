@@ -1,23 +1,17 @@
 //! Applications' databases, a hub that can be told what to say, and relays between the two.
 
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use pabal_adapter_database::DatabaseAdapter;
 use pabal_conformance::{mariadb, postgres};
 use pabal_core::{
-    Adapter, Answer, AnswerRule, Bytes, Clock, ConfigError, Context, Judgement, Limits, Message,
-    Receipt, ReceiveError, Receiver, Secret, SecretReference, Secrets, SendError, Sender, Settings,
-    State, StateConflict, StateValue, Stop, StoreError, SystemClock, Verdict,
+    Adapter, Answer, AnswerRule, Bytes, Clock, ConfigError, Context, Judgement, ReceiveError,
+    Receiver, Secret, SecretReference, Secrets, Sender, Settings, State, StateConflict, StateValue,
+    Stop, StoreError, SystemClock,
 };
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Row};
-use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Which kind of database.
@@ -46,6 +40,8 @@ macro_rules! on_each {
     };
 }
 pub(crate) use on_each;
+
+pub(crate) use crate::hub::{Hub, word};
 
 /// An application's database; the application may do everything in it.
 #[derive(Debug, Clone)]
@@ -77,38 +73,80 @@ const FILES: [&str; 3] = [
 impl Application {
     /// With an empty database.
     pub(crate) async fn bare(kind: Kind) -> Self {
-        let place = match kind {
-            Kind::Postgres => {
-                let database = postgres::Server::shared().database();
-                let pool = sqlx::PgPool::connect_lazy(&database.url(postgres::OWNER)).unwrap();
-                Place::Postgres(database, pool)
-            }
-            Kind::MariaDb => {
-                let database = mariadb::Server::shared().database();
-                let pool = sqlx::MySqlPool::connect_lazy(&database.url(mariadb::OWNER)).unwrap();
-                Place::MariaDb(database, pool)
-            }
+        let application = match kind {
+            Kind::Postgres => Self::of_postgres(postgres::Server::shared().database()),
+            Kind::MariaDb => Self::of_mariadb(mariadb::Server::shared().database()),
             Kind::Sqlite => {
                 let folder = tempfile::tempdir().unwrap();
                 let options = sqlx::sqlite::SqliteConnectOptions::new()
                     .filename(folder.path().join("application.db"))
                     .create_if_missing(true)
                     .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal);
-                Place::Sqlite(folder, sqlx::SqlitePool::connect_lazy_with(options))
+                let pool = sqlx::SqlitePool::connect_lazy_with(options);
+                Self(Arc::new(Place::Sqlite(folder, pool)))
             }
         };
-        let application = Self(Arc::new(place));
         // SQLite's file is made by the first connection.
         application.one("SELECT '1'").await;
         application
     }
 
+    fn of_postgres(database: postgres::Database<'static>) -> Self {
+        let pool = sqlx::PgPool::connect_lazy(&database.url(postgres::OWNER)).unwrap();
+        Self(Arc::new(Place::Postgres(database, pool)))
+    }
+
+    fn of_mariadb(database: mariadb::Database<'static>) -> Self {
+        let pool = sqlx::MySqlPool::connect_lazy(&database.url(mariadb::OWNER)).unwrap();
+        Self(Arc::new(Place::MariaDb(database, pool)))
+    }
+
+    /// With the documented table, on a server of the caller's.
+    pub(crate) async fn on_postgres(database: postgres::Database<'static>) -> Self {
+        Self::of_postgres(database).with_table().await
+    }
+
+    /// With the documented table, on a server of the caller's.
+    pub(crate) async fn on_mariadb(database: mariadb::Database<'static>) -> Self {
+        Self::of_mariadb(database).with_table().await
+    }
+
     /// With the documented outbox table, and the documented rights for the relay.
     pub(crate) async fn new(kind: Kind) -> Self {
-        let application = Self::bare(kind).await;
-        application.run(FILES[kind as usize]).await;
-        application.grant(FILES[kind as usize]);
-        application
+        Self::bare(kind).await.with_table().await
+    }
+
+    async fn with_table(self) -> Self {
+        let file = FILES[self.kind() as usize];
+        self.run(file).await;
+        self.grant(file);
+        self
+    }
+
+    /// Returns once the server answers again, on whatever connection.
+    pub(crate) async fn renew(&self) {
+        until(
+            "an answer of the server",
+            async || each!(&*self.0, pool => sqlx::query("SELECT 1").execute(pool).await.is_ok()),
+        )
+        .await;
+    }
+
+    /// Takes the right to write back from the relay's account.
+    pub(crate) fn revoke_update(&self) {
+        match &*self.0 {
+            Place::Postgres(database, _) => {
+                database.ask(
+                    "REVOKE UPDATE (status, retry_count, last_error, sent_at) ON outbox FROM runtime",
+                );
+            }
+            Place::MariaDb(database, _) => {
+                let name = database.name();
+                database.ask(&format!("REVOKE ALL ON {name}.outbox FROM runtime"));
+                database.ask(&format!("GRANT SELECT ON {name}.outbox TO runtime"));
+            }
+            Place::Sqlite(..) => {}
+        }
     }
 
     /// Gives the relay's account what the comments of a file say.
@@ -227,122 +265,6 @@ impl Application {
     pub(crate) async fn write(&self, rows: &[(&str, &str)]) {
         let rows: String = rows.iter().map(|(id, key)| self.insert(id, key)).collect();
         self.run(&format!("BEGIN; {rows} COMMIT;")).await;
-    }
-}
-
-/// What the hub says to a message, by its body.
-pub(crate) type Say = Box<dyn Fn(&Message) -> Option<SendError> + Send + Sync>;
-
-/// The hub's inbox: it keeps what it takes, knows repeats, and says what it is told to.
-pub(crate) struct Hub {
-    taken: Mutex<Vec<Message>>,
-    known: Mutex<HashMap<(String, String), Bytes>>,
-    say: Mutex<Say>,
-    open: watch::Sender<bool>,
-    /// Grows with every call, at its beginning.
-    calls: watch::Sender<usize>,
-}
-
-impl std::fmt::Debug for Hub {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Hub")
-    }
-}
-
-impl Hub {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            taken: Mutex::default(),
-            known: Mutex::default(),
-            say: Mutex::new(Box::new(|_| None)),
-            open: watch::Sender::new(true),
-            calls: watch::Sender::new(0),
-        })
-    }
-
-    /// From now on it says this.
-    pub(crate) fn says(&self, say: impl Fn(&Message) -> Option<SendError> + Send + Sync + 'static) {
-        *self.say.lock().unwrap() = Box::new(say);
-    }
-
-    /// Keeps callers waiting, or no longer.
-    pub(crate) fn open(&self, open: bool) {
-        self.open.send_replace(open);
-    }
-
-    /// Returns once it was called so often.
-    pub(crate) async fn called(&self, times: usize) {
-        let mut calls = self.calls.subscribe();
-        within("a call of the hub", calls.wait_for(|calls| *calls >= times)).await.unwrap();
-    }
-
-    /// The ids of what it has, in that order; repeats are not among them.
-    pub(crate) fn ids(&self) -> Vec<String> {
-        let taken = self.taken.lock().unwrap();
-        taken.iter().map(|it| it.origin.id.clone().unwrap()).collect()
-    }
-
-    /// The words inside the bodies, in that order.
-    pub(crate) fn words(&self) -> Vec<String> {
-        self.taken().iter().map(word).collect()
-    }
-
-    pub(crate) fn taken(&self) -> Vec<Message> {
-        self.taken.lock().unwrap().clone()
-    }
-
-    pub(crate) fn calls(&self) -> usize {
-        *self.calls.borrow()
-    }
-}
-
-/// What [`Application::insert`] wrote.
-pub(crate) fn word(message: &Message) -> String {
-    let body: Value = serde_json::from_slice(message.body.inline().unwrap()).unwrap();
-    body["id"].as_str().unwrap().to_owned()
-}
-
-#[async_trait]
-impl Sender for Hub {
-    fn limits(&self) -> Limits {
-        Limits { batch_max: 500, batch_bytes_max: usize::MAX, message_bytes_max: usize::MAX }
-    }
-
-    fn wire_size(&self, message: &Message) -> usize {
-        usize::try_from(message.body.size()).unwrap()
-    }
-
-    async fn send(&self, batch: &[Message]) -> Vec<Verdict> {
-        self.calls.send_modify(|calls| *calls += 1);
-        let _ = self.open.subscribe().wait_for(|open| *open).await;
-        let (say, mut known) = (self.say.lock().unwrap(), self.known.lock().unwrap());
-        let mut failed = false;
-        let verdict = |message: &Message| {
-            if failed {
-                return Err(SendError::NotSent);
-            }
-            if let Some(error) = say(message) {
-                // As the hub does: what can wait stops the rest, what is refused does not.
-                failed = !matches!(error, SendError::Permanent { .. });
-                return Err(error);
-            }
-            let body = message.body.inline().unwrap().clone();
-            let id = message.origin.id.clone().expect("an id");
-            match known.insert((message.origin.source.clone(), id), body.clone()) {
-                None => self.taken.lock().unwrap().push(message.clone()),
-                Some(before) if before == body => {
-                    return Ok(Receipt { duplicate: true, ..Receipt::default() });
-                }
-                Some(_) => {
-                    return Err(SendError::permanent(
-                        pabal_core::Reason::Conflict,
-                        "another content under the same id",
-                    ));
-                }
-            }
-            Ok(Receipt::default())
-        };
-        batch.iter().map(verdict).collect()
     }
 }
 
