@@ -6,6 +6,7 @@
 )]
 
 mod abort;
+mod application;
 mod cli;
 mod clients;
 mod delivery;
