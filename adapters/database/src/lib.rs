@@ -21,7 +21,7 @@
 //! | `columns` | the preset's | `{ key = "case_no", schema = "" }`: what is called otherwise, or not there |
 //! | `status` | `NEW` `SENT` `FAILED` | `{ new, sent, failed }`: the words in the column of the status |
 //! | `content_type` | `"application/json"` | of a body whose row does not say |
-//! | `relay` | `"poll"` | or `"notify"`: woken by the trigger in `migrations/app-side/postgres/notify.sql` |
+//! | `relay` | `"poll"` | or `"notify"`: woken by the trigger in `migrations/app-side/postgres/notify.sql`; or `"cdc"`: out of PostgreSQL's log, as `migrations/app-side/postgres/cdc.sql` sets it up |
 //! | `batch` | `500` | rows taken at once, up to 5000, and no more than 16 MiB of bodies |
 //! | `interval` | `"1s"` | between two looks |
 //! | `idle_interval` | `"5s"` | to this it grows while the table is empty; with `notify` the net |
@@ -30,6 +30,10 @@
 //! | `on_failed` | `"pass"` | or `"hold"`: the rows of a key wait behind one that was refused |
 //! | `one_transaction` | `false` | the hub's store is in this PostgreSQL database: taken and marked in one transaction |
 //! | `notify` | `{ channel = "pabal_outbox" }` | the channel that the trigger notifies |
+//! | `cdc.slot` · `cdc.publication` | `pabal_{partner}_{source}` | made if they are missing and the account may; a slot is one in the whole server |
+//! | `cdc.wal_max` | `"1GiB"` | an alert, if the server keeps more of its log because of the slot |
+//! | `cdc.heartbeat` | `"10s"` | how often the server hears from the hub, and the slot is looked at |
+//! | `cdc.fall_back` | `false` | the table is polled while logical replication is not to be had, and an alert says so |
 //!
 //! | in `columns` | `pabal` | becomes |
 //! |---|---|---|
@@ -62,6 +66,13 @@
 //! hub whose mark was lost is followed by a repeat, which the hub knows. The application's database has
 //! a transaction of the relay's open while the hub commits a batch, for ten seconds at most; SQLite's is
 //! only locked while marks are written.
+//!
+//! With `relay = "cdc"` rows come in the order of their commits, at once, and by an account that may do no
+//! more than read and replicate. Then they stay as they are, and what is refused is a dead letter of the
+//! source; with the right to write them they are marked as above. A row that was written with another
+//! status than `NEW` does not go. What was there before the slot is read from the table. A row that is
+//! larger than `body_max` and cannot be marked is named by an alert, and passed over. `on_failed = "hold"`
+//! and `one_transaction` go with looking only.
 //!
 //! # `[destination.x.database]`: the inbox table of an application
 //!

@@ -37,6 +37,7 @@ impl Relay {
         let mut connection = self.connect().await?;
         self.statements(&table, &mut connection, found).await;
         self.layout(&table, found);
+        self.order(&table, found);
         let state = Look { table: &table, relay: self };
         let looked = match table.dialect {
             Dialect::Postgres => state.on_postgres(&mut connection, found).await,
@@ -81,20 +82,10 @@ impl Relay {
         }
     }
 
-    /// What the columns say by themselves.
-    fn layout(&self, table: &Table, found: &mut Vec<Finding>) {
+    /// In which order rows go.
+    fn order(&self, table: &Table, found: &mut Vec<Finding>) {
         let has = |field| table.columns.get(field).is_some();
         let name = &self.checked.table;
-        let body = table.type_of(Field::Body).to_ascii_uppercase();
-        if body == "JSONB" || body == "JSON" && table.dialect == Dialect::MySql {
-            found.push(
-                Finding::warning(format!(
-                    "bodies of {name} are {body}, which writes JSON anew: what is sent is not byte for \
-                     byte what was written"
-                ))
-                .help("bytea, or text; on MySQL longblob"),
-            );
-        }
         if !has(Field::Order) {
             let by = if has(Field::Time) { "time, and rows of one moment by id" } else { "id" };
             found.push(
@@ -107,6 +98,22 @@ impl Relay {
             found.push(Finding::note(format!(
                 "the order of {name} is no whole number: each look is through all unsent rows"
             )));
+        }
+    }
+
+    /// What the columns say by themselves.
+    pub(super) fn layout(&self, table: &Table, found: &mut Vec<Finding>) {
+        let has = |field| table.columns.get(field).is_some();
+        let name = &self.checked.table;
+        let body = table.type_of(Field::Body).to_ascii_uppercase();
+        if body == "JSONB" || body == "JSON" && table.dialect == Dialect::MySql {
+            found.push(
+                Finding::warning(format!(
+                    "bodies of {name} are {body}, which writes JSON anew: what is sent is not byte for \
+                     byte what was written"
+                ))
+                .help("bytea, or text; on MySQL longblob"),
+            );
         }
         if !has(Field::Key) {
             found.push(

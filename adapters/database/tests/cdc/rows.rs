@@ -8,7 +8,7 @@ use sqlx::{Connection, PgConnection};
 
 use crate::{
     hub::{Hub, Mood},
-    support::{Application, insert, until},
+    support::{Application, BODY_MAX, insert, until},
 };
 
 #[tokio::test]
@@ -295,6 +295,26 @@ async fn a_row_that_is_made_new_again_goes_again() {
     application.database.ask("UPDATE outbox SET status = 'NEW'");
     until(&application.database, sent, "1").await;
     assert_eq!(hub.duplicates(), 1, "under its old id");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_row_larger_than_may_be_held_is_marked_as_failed_and_holds_nothing_back() {
+    let application = Application::new(Server::shared());
+    let hub = Arc::new(Hub::default());
+    let relay = application.relay(&hub);
+    application.streaming().await;
+    application.database.ask(&format!(
+        "INSERT INTO outbox (id, aggregate_id, event_type, payload) \
+         VALUES ('huge', 'k', 'e', decode(repeat('ab', 5 * {BODY_MAX}), 'hex'))",
+    ));
+    application.commit("small");
+    hub.has(1).await;
+    assert_eq!(hub.ids(), ["small"]);
+    let failed = "SELECT id || ' ' || last_error FROM outbox WHERE status = 'FAILED'";
+    until(&application.database, &format!("SELECT ({failed}) LIKE 'huge too-large%'"), "true")
+        .await;
+    application.confirmed().await;
     relay.stop().await;
 }
 

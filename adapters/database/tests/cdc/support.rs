@@ -164,25 +164,15 @@ impl<'s> Application<'s> {
     }
 
     fn receiver(&self) -> Box<dyn Receiver> {
-        let context = Context {
-            name: "welfare/applications".parse().unwrap(),
-            settings: Settings(json!({
-                "url": { "env": "URL" },
-                "table": "outbox",
-                "relay": "cdc",
-                // No poll may be what brings a row.
-                "interval": "1h",
-                "idle_interval": "1h",
-                "cdc": self.cdc,
-            })),
-            secrets: Arc::new(Url(self.url.clone())),
-            clock: Arc::new(SystemClock),
-            state: Arc::clone(&self.state) as _,
-            answer: Arc::new(NoRule),
-            alongside: false,
-            body_bytes_max: BODY_MAX,
-        };
-        DatabaseAdapter.receiver(context).unwrap()
+        let settings = json!({
+            "url": { "env": "URL" },
+            "relay": "cdc",
+            // No poll may be what brings a row.
+            "interval": "1h",
+            "idle_interval": "1h",
+            "cdc": self.cdc,
+        });
+        DatabaseAdapter.receiver(context(&self.url, settings, Arc::clone(&self.state))).unwrap()
     }
 
     /// What a look finds, each with its weight before it.
@@ -230,6 +220,25 @@ impl<'s> Application<'s> {
             values.get("cdc.read-for").is_some_and(|it| !it.value.is_empty())
         };
         within("the table is read", values.wait_for(is_read)).await.unwrap();
+    }
+}
+
+/// The keys of what is wrong with these settings.
+pub(crate) fn faults(url: &str, settings: Value) -> Vec<String> {
+    let faults = DatabaseAdapter.receiver(context(url, settings, Arc::default())).unwrap_err();
+    faults.into_iter().map(|fault| fault.key).collect()
+}
+
+fn context(url: &str, settings: Value, state: Arc<Memory>) -> Context {
+    Context {
+        name: "welfare/applications".parse().unwrap(),
+        settings: Settings(settings),
+        secrets: Arc::new(Url(url.to_owned())),
+        clock: Arc::new(SystemClock),
+        state,
+        answer: Arc::new(NoRule),
+        alongside: true,
+        body_bytes_max: BODY_MAX,
     }
 }
 

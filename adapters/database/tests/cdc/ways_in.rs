@@ -4,8 +4,13 @@ use std::{path::Path, process::Command, sync::Arc};
 
 use pabal_conformance::postgres::{OWNER, Server};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use serde_json::json;
 
-use crate::{hub::Hub, log::Log, support::Application};
+use crate::{
+    hub::Hub,
+    log::Log,
+    support::{Application, faults},
+};
 
 const PASSWORD: &str = "p%40ss-w0rd";
 
@@ -88,4 +93,20 @@ async fn tls_is_checked_as_the_url_says_and_the_password_is_proven() {
         relay.stop().await;
     }
     assert_eq!(hub.ids().len(), taken);
+}
+
+#[tokio::test]
+async fn what_a_log_cannot_do_is_a_fault_of_the_settings() {
+    let url = "postgres://nobody@127.0.0.1:1/none";
+    let settings = json!({
+        "url": { "env": "URL" },
+        "relay": "cdc",
+        "on_failed": "hold",
+        "one_transaction": true,
+        "cdc": { "slot": "Not-A-Slot", "publication": "a\"b", "heartbeat": "1ms" },
+    });
+    let expected = ["cdc.slot", "cdc.heartbeat", "cdc.publication", "on_failed", "one_transaction"];
+    assert_eq!(faults(url, settings), expected);
+    let elsewhere = json!({ "url": { "env": "URL" }, "relay": "cdc" });
+    assert_eq!(faults("sqlite:x.db", elsewhere), ["relay"]);
 }

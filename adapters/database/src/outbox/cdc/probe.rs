@@ -1,17 +1,25 @@
 //! What a look at the server finds, before or beside a relay that runs. Nothing is made by it.
 
 use bytesize::ByteSize;
-use pabal_core::Finding;
+use pabal_core::{Finding, Severity};
 
-use super::{facts::Facts, relay::Cdc};
+use super::{Fault, facts::Facts, relay::Cdc};
 
 impl Cdc {
-    /// What stands in the way of a stream, and what will one day.
+    /// What stands in the way of a stream, and what will one day; worst first.
     pub(crate) async fn probe(&self) -> Vec<Finding> {
-        match Facts::look(&self.pool, &self.slot).await {
+        let mut found = match Facts::look(&self.pool, &self.slot).await {
             Ok(facts) => self.findings(&facts),
-            Err(fault) => vec![Finding::fault(fault.to_string())],
+            Err(fault) => return vec![Finding::fault(fault.to_string())],
+        };
+        match self.poll.find().await {
+            Ok(table) => self.poll.layout(&table, &mut found),
+            // That there is no table, or no right to read it, has been said.
+            Err(_) if found.iter().any(|finding| finding.severity == Severity::Fault) => {}
+            Err(trouble) => found.push(Finding::fault(Fault::from(trouble).to_string())),
         }
+        found.sort_by_key(|finding| finding.severity);
+        found
     }
 
     fn findings(&self, facts: &Facts) -> Vec<Finding> {
